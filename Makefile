@@ -1,0 +1,35 @@
+# Every target makes the environment it needs; nothing else has to be installed first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## attack the bundled classifier on bundled digits, judge every example, write a report
+	$(BIN)/massmover demo --out results/demo
+
+test: $(READY) ## the whole fast test suite
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(READY) ## the tests that take minutes and the data sets
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY) ## formatting, style and strict types
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+
+bench: $(READY) ## ratios of running times, measured interleaved in one run
+	$(BIN)/python -m benchmarks.run
+
+clean: ## remove the environment and what the commands wrote
+	rm -rf .venv results

@@ -1,0 +1,1 @@
+"""Attacks: one visible loop per file."""

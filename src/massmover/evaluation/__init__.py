@@ -1,0 +1,1 @@
+"""Running attacks on whole data sets, and judging what they return."""

@@ -1,0 +1,1 @@
+"""Solvers and certificates: they know no model and no label."""

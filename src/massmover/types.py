@@ -1,0 +1,27 @@
+"""Names for the shapes that travel through the package, and what a classifier is.
+
+B images, C channels, H rows, W columns; K offsets in a window, R rings of equal cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from torch import Tensor
+
+Images: TypeAlias = Tensor  # (B, C, H, W), pixels in [0, 1]
+Labels: TypeAlias = Tensor  # (B,), class numbers
+Logits: TypeAlias = Tensor  # (B, classes)
+PerImage: TypeAlias = Tensor  # (B,)
+PerChannel: TypeAlias = Tensor  # (B, C)
+Flows: TypeAlias = Tensor  # (B, C, K, H, W), mass sent from a pixel along each offset of the window
+
+Classifier: TypeAlias = Callable[[Images], Logits]
+
+Ground = Literal["euclidean", "manhattan", "chebyshev"]
+Normalisation = Literal["image", "channel"]
+
+
+class MassmoverError(ValueError):
+    """Something the caller gave cannot be used; the message says what is needed instead."""
