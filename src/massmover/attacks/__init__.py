@@ -1,1 +1,8 @@
-"""Attacks: one visible loop per file."""
+"""Attacks: one visible loop per file, one call for all of them."""
+
+from __future__ import annotations
+
+from massmover.attacks.api import METHODS, attack
+from massmover.attacks.result import AttackResult
+
+__all__ = ["METHODS", "AttackResult", "attack"]

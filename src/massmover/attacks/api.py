@@ -1,0 +1,66 @@
+"""One call for every attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.result import AttackResult
+from massmover.checks import check_images, check_labels, check_radius
+from massmover.threat import WassersteinBall
+from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
+
+
+class Attack(Protocol):
+    """Anything that attacks a batch within a ball."""
+
+    def run(
+        self,
+        model: Classifier,
+        images: Images,
+        labels: Labels,
+        *,
+        ball: WassersteinBall,
+        targets: Labels | None = None,
+        seed: int = 0,
+    ) -> AttackResult:
+        """Attack every image within the ball, with the proof that each result lies in it."""
+        ...
+
+
+METHODS: Mapping[str, Callable[[], Attack]] = {
+    "ascent": PlanAscent,
+}
+
+
+def attack(
+    model: Classifier,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    radius: float,
+    method: str = "ascent",
+    window: int | None = 5,
+    ground: Ground = "euclidean",
+    power: float = 1.0,
+    normalisation: Normalisation = "image",
+    targets: Tensor | None = None,
+    seed: int = 0,
+) -> AttackResult:
+    """Look for an image within the radius that the classifier gets wrong, for every image of a batch.
+
+    `images` (B, C, H, W) in [0, 1], `labels` (B,). With `targets` the classifier must answer those. The
+    model is left as it was found, and nothing that was passed is written to.
+    """
+    if method not in METHODS:
+        raise MassmoverError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
+    pixels = check_images(images)
+    truth = check_labels(labels, batch=len(pixels)).to(pixels.device)
+    aims = None if targets is None else check_labels(targets, batch=len(pixels)).to(pixels.device)
+    ball = WassersteinBall(
+        check_radius(radius), window=window, ground=ground, power=power, normalisation=normalisation
+    )
+    return METHODS[method]().run(model, pixels, truth, ball=ball, targets=aims, seed=seed)

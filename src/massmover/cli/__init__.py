@@ -1,0 +1,17 @@
+"""The command line. It prints; nothing below it does."""
+
+from __future__ import annotations
+
+import typer
+
+from massmover.cli import data, train
+
+app = typer.Typer(
+    name="massmover",
+    help="Measure and improve how image classifiers stand up to an adversary that moves pixel mass.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data.app, name="data")
+app.command("train")(train.train)

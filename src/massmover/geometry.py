@@ -1,0 +1,185 @@
+"""Windows of allowed moves, rings of equal cost, and the way between images and local plans.
+
+A unit of mass at pixel (y, x) may move along one of the K offsets of a window. Offsets of equal
+cost form a ring. Ground costs depend on (abs(dy), abs(dx)) alone, so every ring is symmetric and
+summing over a ring is its own adjoint.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from massmover.types import Flows, Ground, Images, MassmoverError
+
+
+def pixel_distance(dy: int, dx: int, *, ground: Ground) -> float:
+    """Distance between two pixels that are dy rows and dx columns apart."""
+    if ground == "euclidean":
+        return math.hypot(dy, dx)
+    if ground == "manhattan":
+        return float(abs(dy) + abs(dx))
+    if ground == "chebyshev":
+        return float(max(abs(dy), abs(dx)))
+    raise MassmoverError(f"unknown ground metric {ground!r}: use 'euclidean', 'manhattan' or 'chebyshev'")
+
+
+@dataclass(frozen=True)
+class Window:
+    """The moves that are allowed, and what a unit of mass pays for each.
+
+    The window reaches `rows` pixels up and down and `columns` pixels left and right; a move
+    (dy, dx) costs ground(dy, dx) ** power. Offset 0 is "stay" and costs nothing.
+    """
+
+    rows: int
+    columns: int
+    ground: Ground = "euclidean"
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rows < 0 or self.columns < 0:
+            raise MassmoverError(f"a window cannot reach ({self.rows}, {self.columns}) pixels: use 0 or more")
+        if not (math.isfinite(self.power) and self.power > 0):
+            raise MassmoverError(f"power is {self.power}: it must be a positive number, such as 1.0")
+        pixel_distance(0, 0, ground=self.ground)
+
+    @property
+    def offsets(self) -> tuple[tuple[int, int], ...]:
+        """All K moves (dy, dx), "stay" first."""
+        return _offsets(self.rows, self.columns)
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """What each of the K moves costs per unit of mass."""
+        return tuple(self.cost(dy, dx) for dy, dx in self.offsets)
+
+    @property
+    def rings(self) -> tuple[Ring, ...]:
+        """The moves grouped by cost, cheapest first; "stay" is not among them."""
+        return _rings(self)
+
+    def cost(self, dy: int, dx: int) -> float:
+        """What a unit of mass pays for the move (dy, dx)."""
+        return float(pixel_distance(dy, dx, ground=self.ground) ** self.power)
+
+    def cost_tensor(self, like: Tensor) -> Tensor:
+        """The K costs as a tensor (K,) of the dtype and device of another."""
+        return torch.tensor(self.costs, dtype=like.dtype, device=like.device)
+
+    def ring_costs(self, like: Tensor) -> Tensor:
+        """The R ring costs as a tensor (R,) of the dtype and device of another."""
+        return torch.tensor([ring.cost for ring in self.rings], dtype=like.dtype, device=like.device)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The moves of one cost, as pairs (abs(dy), abs(dx)); each stands for all its mirror images."""
+
+    cost: float
+    pairs: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many moves the ring holds."""
+        return sum((2 if dy else 1) * (2 if dx else 1) for dy, dx in self.pairs)
+
+
+@lru_cache(maxsize=64)
+def _offsets(rows: int, columns: int) -> tuple[tuple[int, int], ...]:
+    everywhere = [(dy, dx) for dy in range(-rows, rows + 1) for dx in range(-columns, columns + 1)]
+    everywhere.remove((0, 0))
+    return ((0, 0), *everywhere)
+
+
+@lru_cache(maxsize=64)
+def _rings(window: Window) -> tuple[Ring, ...]:
+    pairs = [(dy, dx) for dy in range(window.rows + 1) for dx in range(window.columns + 1) if dy or dx]
+    groups: dict[float, list[tuple[int, int]]] = {}
+    for pair in sorted(pairs, key=lambda p: window.cost(*p)):
+        cost = window.cost(*pair)
+        # Equal distances come out of hypot and ** with equal bits or one unit apart: round to merge them.
+        groups.setdefault(float(f"{cost:.12e}"), []).append(pair)
+    return tuple(Ring(cost=window.cost(*members[0]), pairs=tuple(members)) for members in groups.values())
+
+
+def window_for(
+    images: Images, *, size: int | None = 5, ground: Ground = "euclidean", power: float = 1.0
+) -> Window:
+    """The square window of an odd size, or with None the one that reaches the whole image."""
+    height, width = images.shape[-2:]
+    if size is None:
+        return Window(rows=height - 1, columns=width - 1, ground=ground, power=power)
+    if size < 1 or size % 2 == 0:
+        raise MassmoverError(f"window is {size}: it must be an odd size such as 5, or None for the whole image")
+    reach = size // 2
+    return Window(rows=min(reach, height - 1), columns=min(reach, width - 1), ground=ground, power=power)
+
+
+def shifted(padded: Tensor, dy: int, dx: int, *, window: Window, height: int, width: int) -> Tensor:
+    """A view of a padded image whose pixel (y, x) is the image's pixel (y + dy, x + dx)."""
+    top, left = window.rows + dy, window.columns + dx
+    return padded[..., top : top + height, left : left + width]
+
+
+def pad(images: Images, *, window: Window) -> Images:
+    """The image with a border of zeros as wide as the window reaches."""
+    return F.pad(images, (window.columns, window.columns, window.rows, window.rows))
+
+
+def gather(images: Images, *, window: Window) -> Flows:
+    """Each pixel's neighbours: entry k of pixel i is the image at i + offset k, or 0 outside."""
+    height, width = images.shape[-2:]
+    padded = pad(images, window=window)
+    views = [shifted(padded, dy, dx, window=window, height=height, width=width) for dy, dx in window.offsets]
+    return torch.stack(views, dim=-3)  # (B, C, K, H, W)
+
+
+def scatter(flows: Flows, *, window: Window) -> Images:
+    """Let all mass arrive: the adjoint of `gather`. What leaves the image is lost."""
+    height, width = flows.shape[-2:]
+    arrived = flows.new_zeros(*flows.shape[:-3], height + 2 * window.rows, width + 2 * window.columns)
+    for k, (dy, dx) in enumerate(window.offsets):
+        shifted(arrived, dy, dx, window=window, height=height, width=width).add_(flows[..., k, :, :])
+    return arrived[..., window.rows : window.rows + height, window.columns : window.columns + width]
+
+
+def reachable(window: Window, *, height: int, width: int, like: Tensor) -> Tensor:
+    """1 where a move ends inside the image, 0 where it would leave: (K, H, W)."""
+    ones = torch.ones(1, 1, height, width, dtype=like.dtype, device=like.device)
+    return gather(ones, window=window)[0, 0]
+
+
+def ring_sums(images: Images, *, window: Window) -> Tensor:
+    """For each pixel and ring, the sum of the image over that ring: (B, C, R, H, W).
+
+    Columns are paired first (left + right), then rows (above + below), so a 5 x 5 window takes
+    11 additions a pixel instead of 24.
+    """
+    height, width = images.shape[-2:]
+    padded = pad(images, window=window)
+    paired: list[Tensor] = []  # paired[dx]: sum of the two columns dx away, rows still padded
+    for dx in range(window.columns + 1):
+        right = padded[..., window.columns + dx : window.columns + dx + width]
+        left = padded[..., window.columns - dx : window.columns - dx + width]
+        paired.append(right + left if dx else right)
+
+    def both_rows(dy: int, dx: int) -> Tensor:
+        below = paired[dx][..., window.rows + dy : window.rows + dy + height, :]
+        above = paired[dx][..., window.rows - dy : window.rows - dy + height, :]
+        return below + above if dy else below
+
+    def one_ring(ring: Ring) -> Tensor:
+        total = both_rows(*ring.pairs[0])
+        for pair in ring.pairs[1:]:
+            total = total + both_rows(*pair)
+        return total
+
+    if not window.rings:  # a single pixel has nowhere to go
+        return images.new_zeros(*images.shape[:-2], 0, height, width)
+    return torch.stack([one_ring(ring) for ring in window.rings], dim=-3)

@@ -1,0 +1,19 @@
+"""Classifiers: small networks, loading and saving their weights, and normalising inside the model."""
+
+from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.loading import ARCHITECTURES, BUNDLED, load_model
+from massmover.models.weights import load_weights, save_weights
+from massmover.models.wrapping import FunctionModel, Normalised
+
+__all__ = [
+    "ARCHITECTURES",
+    "BUNDLED",
+    "FunctionModel",
+    "Normalised",
+    "lenet",
+    "load_model",
+    "load_weights",
+    "resnet18",
+    "resnet20",
+    "save_weights",
+]

@@ -1,0 +1,124 @@
+"""The small networks the package knows by name: one for digits, two for 32x32 colour images.
+
+Inputs are images in [0, 1]; where a network wants other units, wrap it in `Normalised`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from massmover.types import Images, Logits
+
+
+def lenet() -> nn.Sequential:
+    """Return the digit network of the published checkpoints: 28x28 grey images, 10 classes, 166,406 parameters.
+
+    A plain `Sequential` on purpose: the checkpoints name their tensors by position
+    (`0.weight`, `2.weight`, `5.weight`, `7.weight` and the biases).
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 4, stride=2, padding=1),  # (B, 16, 14, 14)
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 4, stride=2, padding=1),  # (B, 32, 7, 7)
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * 7 * 7, 100),
+        nn.ReLU(),
+        nn.Linear(100, 10),
+    )
+
+
+def resnet20(*, classes: int = 10) -> nn.Module:
+    """Return the 20-layer residual network for 32x32 colour images, widths 16-32-64, about 0.27M parameters.
+
+    The shortcuts are He et al.'s option A (2016, section 4.2): where the width doubles the
+    identity is subsampled and padded with zero channels, so that no shortcut has weights.
+    """
+    return ResidualNetwork(widths=(16, 32, 64), blocks=(3, 3, 3), classes=classes, learned_shortcut=False)
+
+
+def resnet18(*, classes: int = 10) -> nn.Module:
+    """Return ResNet-18 with a 3x3 stem for 32x32 colour images, widths 64-512, about 11.2M parameters.
+
+    The stem keeps the full resolution (no 7x7 convolution, no pooling), as is usual for
+    CIFAR; the shortcuts are 1x1 convolutions (option B) where the shape changes.
+    """
+    return ResidualNetwork(widths=(64, 128, 256, 512), blocks=(2, 2, 2, 2), classes=classes, learned_shortcut=True)
+
+
+class ZeroPadShortcut(nn.Module):
+    """Halve the resolution and fill the new channels with zeros: a shortcut without weights."""
+
+    def __init__(self, *, extra_channels: int) -> None:
+        """Say how many channels to add."""
+        super().__init__()
+        self.extra_channels = extra_channels
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Keep every second row and column, and put half of the new channels on either side."""
+        before = self.extra_channels // 2
+        after = self.extra_channels - before
+        return nn.functional.pad(features[:, :, ::2, ::2], (0, 0, 0, 0, before, after))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int, learned_shortcut: bool) -> None:
+        """Build the convolutions, and the shortcut the change of shape asks for."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module
+        if stride == 1 and inputs == outputs:
+            self.shortcut = nn.Identity()
+        elif learned_shortcut:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+        else:
+            self.shortcut = ZeroPadShortcut(extra_channels=outputs - inputs)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add what the convolutions find to what came in."""
+        residual = torch.relu(self.norm1(self.conv1(features)))
+        residual = self.norm2(self.conv2(residual))
+        return torch.relu(residual + self.shortcut(features))
+
+
+class ResidualNetwork(nn.Module):
+    """A 3x3 stem, stages of residual blocks that halve the resolution, the mean over pixels, one linear layer."""
+
+    def __init__(
+        self, *, widths: Sequence[int], blocks: Sequence[int], classes: int, learned_shortcut: bool, channels: int = 3
+    ) -> None:
+        """Build one stage for each width, with as many blocks as given."""
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()
+        )
+        stages: list[nn.Module] = []
+        inputs = widths[0]
+        for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+            strides = [1 if stage == 0 else 2] + [1] * (count - 1)
+            layers = []
+            for stride in strides:
+                layers.append(ResidualBlock(inputs, width, stride=stride, learned_shortcut=learned_shortcut))
+                inputs = width
+            stages.append(nn.Sequential(*layers))
+        self.stages = nn.Sequential(*stages)
+        self.classifier = nn.Linear(inputs, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Images) -> Logits:
+        """Return one score per class."""
+        features: Tensor = self.stages(self.stem(images))  # (B, width, h, w)
+        logits: Logits = self.classifier(features.mean(dim=(2, 3)))
+        return logits

@@ -1,0 +1,146 @@
+"""From a name to a classifier ready for measurement."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.weights import load_weights
+from massmover.models.wrapping import FunctionModel, Normalised
+from massmover.types import MassmoverError
+
+ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {"lenet": lenet, "resnet20": resnet20, "resnet18": resnet18}
+BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet}
+
+
+def load_model(
+    name: str,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: torch.device | str | None = None,
+) -> nn.Module:
+    """Return a classifier in eval mode that takes images in [0, 1].
+
+    The name is one of three kinds:
+
+    - a bundled model (`mnist-standard`), which brings its weights;
+    - an architecture (`lenet`, `resnet20`, `resnet18`), which needs a safetensors file as `weights`;
+    - `package.module:function`, a function of your own that takes no arguments and returns
+      a classifier.  The working directory is importable.  This runs your code; reading
+      weights never runs any.
+
+    Pass `mean` and `std`, one number for each channel, if the model was trained on
+    normalised images; it is then wrapped in `Normalised`.
+    """
+    if (mean is None) != (std is None):
+        raise MassmoverError(f"Mean and std belong together; only {'mean' if std is None else 'std'} was given.")
+    if name in BUNDLED:
+        if weights is not None or mean is not None:
+            raise MassmoverError(
+                f"{name} brings its own weights and takes images in [0, 1] as they are. "
+                "To use other weights, or mean and std, name an architecture such as lenet."
+            )
+        model = bundled_model(name)
+    elif name in ARCHITECTURES:
+        if weights is None:
+            raise MassmoverError(
+                f"{name} is an architecture, and random weights are pointless to measure: pass weights=, "
+                f"a .safetensors file (--weights on the command line). "
+                f"For an untrained network call massmover.models.{name}()."
+            )
+        model = ARCHITECTURES[name]()
+    elif ":" in name:
+        model = model_from_function(name)
+    else:
+        raise MassmoverError(
+            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *ARCHITECTURES])}, "
+            "or package.module:function for a function of your own that returns a model."
+        )
+    if weights is not None:
+        if isinstance(model, FunctionModel):
+            raise MassmoverError(f"{name} returned a plain function, which has no weights to load; drop weights.")
+        load_weights(model, weights)
+    if mean is not None and std is not None:
+        model = Normalised(model, mean, std)
+    return moved(model, device=device).eval()
+
+
+def bundled_model(name: str) -> nn.Module:
+    """Return a model that ships inside the package."""
+    model = BUNDLED[name]()
+    with as_file(files("massmover").joinpath("bundled", f"{name}.safetensors")) as path:
+        load_weights(model, path)
+    return model
+
+
+def model_from_function(address: str) -> nn.Module:
+    """Import `package.module:function`, call it without arguments and return the classifier it gives."""
+    module_name, _, function_name = address.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *function_name.split(".")]):
+        raise MassmoverError(
+            f"{address!r} is not of the form package.module:function. For a file my_models.py in the working "
+            "directory with a function build, write my_models:build."
+        )
+    with working_directory_importable():
+        try:
+            found: object = importlib.import_module(module_name)
+        except Exception as error:  # whatever the module's own code raises
+            raise MassmoverError(
+                f"The module {module_name} cannot be imported ({type(error).__name__}: {error}). "
+                f"It is looked for in {Path.cwd()} and among the installed packages."
+            ) from error
+        for part in function_name.split("."):
+            found = getattr(found, part, None)
+        if not callable(found):
+            raise MassmoverError(
+                f"The module {module_name} has no function {function_name}. Define one that returns the model."
+            )
+        try:
+            model: object = found()
+        except Exception as error:  # whatever the function's own code raises
+            raise MassmoverError(
+                f"{address} failed when called without arguments ({type(error).__name__}: {error})."
+            ) from error
+    if isinstance(model, nn.Module):
+        return model
+    if not callable(model):
+        raise MassmoverError(
+            f"{address} must return a classifier, an nn.Module or a function from images to logits; "
+            f"it returned {type(model).__name__}."
+        )
+    return FunctionModel(model)
+
+
+@contextmanager
+def working_directory_importable() -> Iterator[None]:
+    """Let modules in the working directory be found, first, for a while."""
+    place = str(Path.cwd())
+    importlib.invalidate_caches()
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        if place in sys.path:  # the imported code may have changed the path itself
+            sys.path.remove(place)
+
+
+def moved(model: nn.Module, *, device: torch.device | str | None) -> nn.Module:
+    """Return the model on a device; None leaves it where it is."""
+    if device is None:
+        return model
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        reason = str(error).splitlines()[0]
+        raise MassmoverError(f"The device {str(device)!r} cannot be used ({reason}). Use cpu.") from error

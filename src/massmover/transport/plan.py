@@ -1,0 +1,82 @@
+"""A local transport plan written out, and the certificate it yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from massmover.geometry import Window, reachable, scatter
+from massmover.types import Flows, Images, PerChannel, PerImage
+
+
+class Certificate(NamedTuple):
+    """What a plan proves about an image, one entry per image, all in float64.
+
+    The image is within `cost + rounding` of its original if the four errors are (round-off) zero.
+    """
+
+    cost: PerImage  # weighted cost of the plan
+    rounding: PerImage  # most that rounding the plan's image to the returned one can add
+    row_error: PerImage  # largest |mass that leaves a pixel - mass that was there|
+    column_error: PerImage  # largest |mass that arrives at a pixel - the returned pixel|
+    below: PerImage  # how far the lowest flow or pixel lies below 0
+    above: PerImage  # how far the highest pixel lies above 1
+    mass_drift: PerImage  # largest relative change of a channel's mass, against the image's mass
+
+    @property
+    def total(self) -> PerImage:
+        """An upper bound of the distance between the original and the returned image."""
+        return self.cost + self.rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Mass sent from each pixel along each move of a window: flows (B, C, K, H, W).
+
+    Row i is flows[..., :, i] and includes what stays (move 0); column j is everything that arrives.
+    """
+
+    window: Window
+    flows: Flows
+
+    def images(self) -> Images:
+        """The image after all mass has moved."""
+        return scatter(self.flows, window=self.window)
+
+    def rows(self) -> Images:
+        """The mass that left each pixel, staying included: the image before the move."""
+        return self.flows.sum(dim=-3)
+
+    def cost(self, weights: PerChannel) -> PerImage:
+        """Weighted cost: sum over channels, pixels and moves."""
+        per_move = self.flows.sum(dim=(-2, -1))  # (B, C, K)
+        return torch.einsum("bck,k,bc->b", per_move, self.window.cost_tensor(per_move), weights.to(per_move))
+
+    def select(self, keep: torch.Tensor) -> Plan:
+        """The plans of some of the images."""
+        return Plan(window=self.window, flows=self.flows[keep])
+
+
+def certify(
+    plan: Plan, *, originals: Images, returned: Images, weights: PerChannel, rounding: PerImage | None = None
+) -> Certificate:
+    """Measure what a plan proves about the image that was returned with it, in float64."""
+    flows = plan.flows.double()
+    exact = Plan(window=plan.window, flows=flows)
+    before, after = originals.double(), returned.double()
+    height, width = before.shape[-2:]
+    lost = (flows * (1 - reachable(plan.window, height=height, width=width, like=flows))).abs()
+    mass = before.sum(dim=(-2, -1))  # (B, C)
+    drift = (after.sum(dim=(-2, -1)) - mass).abs().amax(dim=-1)
+    total = mass.sum(dim=-1)
+    return Certificate(
+        cost=exact.cost(weights),
+        rounding=torch.zeros_like(total) if rounding is None else rounding,
+        row_error=(exact.rows() - before).abs().amax(dim=(1, 2, 3)) + lost.amax(dim=(1, 2, 3, 4)),
+        column_error=(exact.images() - after).abs().amax(dim=(1, 2, 3)),
+        below=torch.maximum(-flows.amin(dim=(1, 2, 3, 4)), -after.amin(dim=(1, 2, 3))).clamp_min(0),
+        above=(after.amax(dim=(1, 2, 3)) - 1).clamp_min(0),
+        mass_drift=torch.where(total > 0, drift / total.clamp_min(torch.finfo(torch.float64).tiny), drift),
+    )

@@ -1,0 +1,129 @@
+"""Turn any near-feasible plan into one that is feasible in rows, box and budget at once.
+
+Every repair lets mass stay home that would have moved, so off-diagonal flow only ever falls, and with
+it the cost. The equations are numbered as in docs/algorithms.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from massmover.geometry import Window, gather, pad, scatter, shifted
+from massmover.transport.plan import Certificate, Plan, certify
+from massmover.transport.rounding import rounding_cost
+from massmover.types import Flows, Images, PerChannel, PerImage
+
+PROPORTIONAL_SWEEPS = 64  # then overfull columns are closed outright; see `returned_share`
+OVERFLOW = 1e-13  # a column may hold this much over 1 in float64 before anything is sent back
+
+
+class Repaired(NamedTuple):
+    """A feasible plan, the image it makes in the caller's dtype, and the proof that they belong together."""
+
+    plan: Plan
+    images: Images
+    certificate: Certificate
+    sweeps: PerImage  # how often mass was sent back before no column was overfull
+
+
+def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerImage) -> Repaired:
+    """Make a plan feasible: its rows are the original, its image is in [0, 1], its cost is within budget.
+
+    The idea: keep what can be kept of the plan's moves, send back what overfills a pixel, and let a
+    share of all mass stay home if the rest still costs too much. The image is rounded to the dtype
+    of the originals and the rounding is paid for from the same budget, so the bound of the
+    certificate holds for the very image that is returned.
+    """
+    x = originals.double()
+    moving = sendable(plan.flows.double(), x, window=plan.window)
+    share, sweeps = returned_share(moving, x, window=plan.window)
+    moving = moving * gather(share, window=plan.window)[..., 1:, :, :]
+    budget, weights = budget.double(), weights.double()
+
+    affordable = torch.ones_like(budget)
+    for attempt in range(4):
+        result = _assemble(moving, affordable, originals=originals, window=plan.window, weights=weights)
+        over = result.certificate.total > budget
+        if not over.any():
+            break
+        # (3): mixing with "stay" scales the cost. Twice the rounding is put aside, for it changes with the mix.
+        aside = (2.0 ** (attempt + 1)) * result.certificate.rounding
+        scale = (budget - aside) / result.certificate.cost.clamp_min(torch.finfo(torch.float64).tiny)
+        affordable = torch.where(over, affordable * scale.clamp(0, 1), affordable)
+    else:  # the budget is smaller than a rounding error: nothing moves, and nothing is rounded
+        affordable = torch.where(result.certificate.total > budget, 0.0, affordable)
+        result = _assemble(moving, affordable, originals=originals, window=plan.window, weights=weights)
+    return result._replace(sweeps=sweeps)
+
+
+def sendable(flows: Flows, originals: Images, *, window: Window) -> Flows:
+    """The moves of a plan that its pixels can pay for: (B, C, K - 1, H, W), "stay" left out. Equation (1).
+
+    Negative and non-finite flows are dropped, flows that leave the image too; a row that sends more than its
+    pixel holds is scaled down. A row that sends less keeps the rest at home.
+    """
+    clean = torch.nan_to_num(flows, nan=0.0, posinf=0.0, neginf=0.0).clamp_min(0)
+    leaving = clean.sum(dim=-3)  # staying mass included, so that proportions are kept
+    scale = torch.where(leaving > originals, originals / leaving.clamp_min(torch.finfo(leaving.dtype).tiny), 1.0)
+    inside = gather(torch.ones_like(originals[:1, :1]), window=window)
+    return (clean * inside * scale.unsqueeze(-3))[..., 1:, :, :]
+
+
+def returned_share(moving: Flows, originals: Images, *, window: Window) -> tuple[Images, PerImage]:
+    """For each pixel the share of its inflow that it may keep, so that no pixel overflows. Equation (2).
+
+    With s_j the share pixel j keeps, a column holds z_j = x_j - sum_k F_jk s_k + s_j sum_i F_ij. Each sweep
+    lowers s_j where z_j > 1 to what fits now. The map is monotone and s = 0 always fits, so the shares
+    fall towards the largest solution; how fast depends on how far mass sent back cascades, and on a closed loop of full
+    pixels it is only geometric. After PROPORTIONAL_SWEEPS every column still overfull is closed, s_j = 0: it then
+    holds at most x_j <= 1 for good. So at most one closing sweep per pixel follows, and the loop ends.
+    """
+    inflow = scatter(_with_stay(moving, torch.zeros_like(originals)), window=window)
+    share = torch.ones_like(originals)
+    sweeps = torch.zeros(originals.shape[0], dtype=torch.int64, device=originals.device)
+    active = torch.arange(originals.shape[0], device=originals.device)
+    sweep = 0
+    while active.numel():
+        x, kept = originals[active], share[active]
+        room = 1 - x + _leaving(moving[active], kept, window=window)
+        overfull = kept * inflow[active] > room + OVERFLOW
+        still = overfull.flatten(1).any(dim=1)
+        active, overfull, kept, room = active[still], overfull[still], kept[still], room[still]
+        fits = room / inflow[active].clamp_min(OVERFLOW) if sweep < PROPORTIONAL_SWEEPS else torch.zeros_like(room)
+        share[active] = torch.where(overfull, torch.minimum(kept, fits), kept)
+        sweep += 1
+        sweeps[active] = sweep
+    return share, sweeps
+
+
+def _leaving(moving: Flows, share: Images, *, window: Window) -> Images:
+    """Mass that really leaves each pixel when every target keeps only its share."""
+    height, width = share.shape[-2:]
+    padded = pad(share, window=window)
+    total = torch.zeros_like(share)
+    for k, (dy, dx) in enumerate(window.offsets[1:]):
+        total.addcmul_(moving[..., k, :, :], shifted(padded, dy, dx, window=window, height=height, width=width))
+    return total
+
+
+def _with_stay(moving: Flows, staying: Images) -> Flows:
+    """The moves with what stays put before them."""
+    return torch.cat([staying.unsqueeze(-3), moving], dim=-3)
+
+
+def _assemble(
+    moving: Flows, affordable: PerImage, *, originals: Images, window: Window, weights: PerChannel
+) -> Repaired:
+    """Write out the plan that makes an affordable share of the moves, and the image in the caller's dtype."""
+    x = originals.double()
+    moved = moving * affordable.view(-1, 1, 1, 1, 1)
+    staying = (x - moved.sum(dim=-3)).clamp_min(0)
+    plan = Plan(window=window, flows=_with_stay(moved, staying))
+    exact = plan.images().clamp(0, 1)  # only round-off is clamped: the columns fit already
+    # A pixel no mass left or reached keeps its very bits.
+    images = torch.where(exact == x, originals, exact.to(originals.dtype))
+    rounding = rounding_cost(exact, images, window=window, weights=weights)
+    certificate = certify(plan, originals=originals, returned=images, weights=weights, rounding=rounding)
+    return Repaired(plan=plan, images=images, certificate=certificate, sweeps=torch.zeros_like(affordable).long())

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from massmover.models import lenet, resnet18, resnet20
+from massmover.models.architectures import ZeroPadShortcut
+
+
+def count_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_lenet_has_the_keys_and_shapes_of_the_published_checkpoints() -> None:
+    shapes = {name: tuple(value.shape) for name, value in lenet().state_dict().items()}
+    assert shapes == {
+        "0.weight": (16, 1, 4, 4),
+        "0.bias": (16,),
+        "2.weight": (32, 16, 4, 4),
+        "2.bias": (32,),
+        "5.weight": (100, 1568),
+        "5.bias": (100,),
+        "7.weight": (10, 100),
+        "7.bias": (10,),
+    }
+
+
+def test_lenet_maps_digits_to_ten_scores() -> None:
+    assert lenet()(torch.rand(3, 1, 28, 28)).shape == (3, 10)
+    assert count_parameters(lenet()) == 166_406
+
+
+@pytest.mark.parametrize(("build", "parameters"), [(resnet20, 269_722), (resnet18, 11_173_962)])
+def test_residual_networks_have_the_published_size(build: type[nn.Module], parameters: int) -> None:
+    model = build().eval()
+    assert count_parameters(model) == parameters
+    with torch.no_grad():
+        assert model(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_resnet20_has_twenty_layers_with_weights() -> None:
+    layers = [module for module in resnet20().modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    assert len(layers) == 20
+
+
+@pytest.mark.parametrize("build", [resnet20, resnet18])
+def test_the_number_of_classes_can_be_chosen(build: type[nn.Module]) -> None:
+    with torch.no_grad():
+        assert build(classes=7).eval()(torch.rand(1, 3, 32, 32)).shape == (1, 7)
+
+
+def test_stages_halve_the_resolution() -> None:
+    model = resnet20().eval()
+    stages = model.get_submodule("stages")
+    features = model.get_submodule("stem")(torch.rand(1, 3, 32, 32))
+    shapes = []
+    for stage in stages.children():
+        features = stage(features)
+        shapes.append(tuple(features.shape[1:]))
+    assert shapes == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+
+
+def test_the_shortcut_without_weights_keeps_pixels_and_adds_zeros() -> None:
+    features = torch.rand(2, 4, 6, 6)
+    shortened = ZeroPadShortcut(extra_channels=4)(features)
+    assert shortened.shape == (2, 8, 3, 3)
+    assert torch.equal(shortened[:, 2:6], features[:, :, ::2, ::2])
+    assert not shortened[:, :2].any()
+    assert not shortened[:, 6:].any()
+
+
+def test_gradients_reach_the_image_through_every_network() -> None:
+    image = torch.rand(1, 3, 32, 32, requires_grad=True)
+    (gradient,) = torch.autograd.grad(resnet20().eval()(image).sum(), image)
+    assert torch.isfinite(gradient).all()
+    assert gradient.any()
