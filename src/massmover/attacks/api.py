@@ -60,7 +60,5 @@ def attack(
     pixels = check_images(images)
     truth = check_labels(labels, batch=len(pixels)).to(pixels.device)
     aims = None if targets is None else check_labels(targets, batch=len(pixels)).to(pixels.device)
-    ball = WassersteinBall(
-        check_radius(radius), window=window, ground=ground, power=power, normalisation=normalisation
-    )
+    ball = WassersteinBall(check_radius(radius), window=window, ground=ground, power=power, normalisation=normalisation)
     return METHODS[method]().run(model, pixels, truth, ball=ball, targets=aims, seed=seed)

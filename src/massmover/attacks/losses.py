@@ -16,8 +16,10 @@ LOSSES: tuple[LossName, ...] = ("cross-entropy", "margin", "dlr")
 def loss_of(logits: Logits, labels: Labels, *, name: LossName, targets: Labels | None = None) -> PerImage:
     """The loss to climb; with targets, the one that leads to them."""
     if name == "cross-entropy":
-        return F.cross_entropy(logits, labels, reduction="none") if targets is None else -F.cross_entropy(
-            logits, targets, reduction="none"
+        return (
+            F.cross_entropy(logits, labels, reduction="none")
+            if targets is None
+            else -F.cross_entropy(logits, targets, reduction="none")
         )
     margin = margin_of(logits, labels, targets=targets)
     if name == "margin":

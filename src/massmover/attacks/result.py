@@ -48,6 +48,4 @@ class AttackResult:
         return len(self.images)
 
     def __repr__(self) -> str:
-        return (
-            f"AttackResult({len(self)} images, {int(self.success.sum())} fooled, {int(self.trusted.sum())} proven inside)"
-        )
+        return f"AttackResult({len(self)} images, {int(self.success.sum())} fooled, {int(self.trusted.sum())} proven inside)"

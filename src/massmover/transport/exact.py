@@ -40,7 +40,7 @@ class Distances(NamedTuple):
     @property
     def exact(self) -> NDArray[np.bool_]:
         """Where the two bounds agree."""
-        return np.isinf(self.upper) | (self.upper - self.lower <= AGREE * np.maximum(self.upper, 1e-12))
+        return np.asarray(self.lower >= self.upper * (1 - AGREE) - 1e-21)
 
 
 def exact_distance(

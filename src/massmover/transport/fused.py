@@ -133,7 +133,7 @@ def _price(sums, stay, paid, starts, relative, costs, budget, guess, accuracy): 
     low, high = 0.0, math.inf
     best = math.inf
     point = guess
-    for step in range(60):
+    for _ in range(100):
         cost = 0.0
         slope = 0.0
         for c in range(channels):
@@ -156,6 +156,8 @@ def _price(sums, stay, paid, starts, relative, costs, budget, guess, accuracy): 
         newton = point
         if slope < 0.0 and cost > 0.0 and budget > 0.0:
             newton = point + math.log(cost / budget) * cost / -slope
+            if high == math.inf:
+                newton = min(newton, 4.0 * low + 8.0)
         if newton <= 0.0 and low == 0.0:
             point = 0.0
         elif newton > low and newton < high:

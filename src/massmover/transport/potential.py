@@ -141,7 +141,7 @@ def relative_weights(weights: PerChannel, originals: Images) -> PerChannel:
 def write_out(factors: Factors, *, window: Window) -> Plan:
     """The plan with all its entries, pixels x window of them."""
     ring_of = {pair: number for number, ring in enumerate(window.rings) for pair in ring.pairs}
-    stay = torch.ones_like(factors.decay[..., :1])
+    stay = factors.decay.new_ones(*factors.decay.shape[:-1], 1)
     numbers = [ring_of[abs(dy), abs(dx)] for dy, dx in window.offsets[1:]]
     decay = torch.cat([stay, factors.decay[..., numbers]], dim=-1)[..., None, None]  # (B, C, K, 1, 1)
     return Plan(window=window, flows=factors.source.unsqueeze(2) * decay * gather(factors.target, window=window))

@@ -15,7 +15,7 @@ def decreasing_root(
     target: PerImage,
     guess: PerImage | None = None,
     tolerance: float | None = None,
-    steps: int = 60,
+    steps: int = 100,
 ) -> PerImage:
     """The p >= 0 with function(p) = target, per image; 0 where function(0) is already below the target.
 
@@ -30,7 +30,7 @@ def decreasing_root(
     at_zero, slope_at_zero = function(low)
     free = at_zero <= target  # nothing has to be paid
     newton = low + (at_zero.clamp_min(tiny) / target.clamp_min(tiny)).log() * at_zero / (-slope_at_zero).clamp_min(tiny)
-    point = newton.clamp(0, 1e4) if guess is None else guess.to(target)
+    point = newton.clamp(0, 8) if guess is None else guess.to(target)
     best = torch.full_like(target, torch.inf)
     for _ in range(steps):
         value, slope = function(point)
@@ -42,5 +42,7 @@ def decreasing_root(
             break
         newton = point + (value.clamp_min(tiny) / target.clamp_min(tiny)).log() * value / (-slope).clamp_min(tiny)
         middle = torch.where(torch.isinf(high), 2 * low + 1, (low + high) / 2)
+        # Where nothing bounds the root from above yet, a flat slope must not throw it to infinity.
+        newton = torch.where(torch.isinf(high), newton.clamp_max(4 * low + 8), newton)
         point = torch.where((newton > low) & (newton < high), newton, middle)
     return torch.where(free, 0.0, torch.where(torch.isinf(best), high.clamp_max(1e30), best))

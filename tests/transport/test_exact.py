@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from dense import cost_matrix
+from massmover.transport import exact
+from massmover.transport.exact import distance_bounds, exact_distance
+from massmover.types import MassmoverError
+from scenes import grounds, random_images, seeds
+
+
+def linear_programme(x: np.ndarray, z: np.ndarray, costs: np.ndarray) -> float:
+    """Transport between two vectors of equal mass, by SciPy's simplex on the full matrix."""
+    n = len(x)
+    rows = np.kron(np.eye(n), np.ones(n))
+    columns = np.kron(np.ones(n), np.eye(n))
+    found = linprog(costs.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([x, z]), method="highs")
+    assert found.status == 0
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("move", [(0, 1), (1, 0), (0, -1), (-1, 0)])
+def test_a_one_pixel_shift_costs_exactly_one(move: tuple[int, int], digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+    images = digits[0][:20].double()
+    images[..., 0, :] = images[..., -1, :] = images[..., :, 0] = images[..., :, -1] = 0  # a free border
+    shifted = torch.roll(images, move, dims=(2, 3))
+    assert exact_distance(images, shifted).tolist() == pytest.approx([1.0] * 20, rel=1e-12)
+    assert exact_distance(images, shifted, power=2.0).tolist() == pytest.approx([1.0] * 20, rel=1e-12)
+
+
+def test_a_diagonal_shift_costs_its_ground_distance() -> None:
+    images = torch.zeros(1, 1, 6, 7)
+    images[0, 0, 2:4, 2:5] = torch.rand(2, 3, generator=torch.Generator().manual_seed(0))
+    shifted = torch.roll(images, (1, 1), dims=(2, 3))
+    for ground, cost in (("euclidean", 2**0.5), ("manhattan", 2.0), ("chebyshev", 1.0)):
+        assert exact_distance(images, shifted, ground=ground).item() == pytest.approx(cost)  # type: ignore[arg-type]
+
+
+@given(seed=seeds, ground=grounds, power=st.sampled_from([0.5, 1.0, 2.0]))
+def test_equals_the_linear_programme(seed: int, ground: Any, power: float) -> None:
+    pair = random_images(seed, batch=2, channels=1, height=3, width=4).numpy()
+    x, z = pair[0].ravel() + 0.01, pair[1].ravel() + 0.01
+    z = z * x.sum() / z.sum()
+    reference = linear_programme(x, z, cost_matrix(3, 4, ground=ground, power=power)) / x.sum()
+    found = exact_distance(x.reshape(1, 1, 3, 4), z.reshape(1, 1, 3, 4), ground=ground, power=power, threads=1)
+    assert found.item() == pytest.approx(reference, rel=1e-9, abs=1e-12)
+
+
+@given(seed=seeds, power=st.sampled_from([1.0, 2.0]))
+def test_the_sparse_path_finds_the_same_optimum(seed: int, power: float) -> None:
+    pair = random_images(seed, batch=2, channels=2, height=12, width=9) + 1e-3
+    dense = distance_bounds(pair[:1], pair[1:], power=power, threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "DENSE_ARCS", 0)
+        sparse = distance_bounds(pair[:1], pair[1:], power=power, threads=1)
+    assert sparse.exact.all()
+    assert sparse.upper.tolist() == pytest.approx(dense.upper.tolist(), rel=1e-9)
+    assert sparse.lower.tolist() == pytest.approx(dense.upper.tolist(), rel=1e-9)
+
+
+def test_a_limit_that_is_hit_gives_bounds_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = random_images(1, batch=2, channels=1, height=16, width=16) + 1e-3
+    truth = exact_distance(pair[:1], pair[1:]).item()
+    monkeypatch.setattr(exact, "DENSE_ARCS", 0)
+    monkeypatch.setattr(exact, "SHORT_MOVES", 1)
+    monkeypatch.setattr(exact, "ROUNDS", 1)
+    bounds = distance_bounds(pair[:1], pair[1:])
+    assert not bounds.exact.any()
+    assert bounds.lower[0] <= truth <= bounds.upper[0]
+    with pytest.raises(MassmoverError, match="lies between"):
+        exact_distance(pair[:1], pair[1:])
+
+
+@given(seed=seeds)
+def test_is_a_metric_for_equal_masses(seed: int) -> None:
+    triple = random_images(seed, batch=3, channels=1, height=4, width=5) + 0.01
+    triple = triple / triple.sum(dim=(1, 2, 3), keepdim=True)
+    a, b, c = triple[:1], triple[1:2], triple[2:]
+    there = exact_distance(a, b, threads=1).item()
+    assert there == pytest.approx(exact_distance(b, a, threads=1).item(), abs=1e-12)
+    assert there <= exact_distance(a, c, threads=1).item() + exact_distance(c, b, threads=1).item() + 1e-12
+    assert exact_distance(a, a, threads=1).item() == 0
+
+
+def test_channels_are_weighted_by_the_normalisation() -> None:
+    x = torch.zeros(1, 2, 3, 3)
+    x[0, 0, 0, 0], x[0, 1, 0, 0] = 0.25, 0.75
+    z = torch.zeros(1, 2, 3, 3)
+    z[0, 0, 0, 2], z[0, 1, 0, 1] = 0.25, 0.75
+    assert exact_distance(x, z).item() == pytest.approx(0.25 * 2 + 0.75 * 1)
+    assert exact_distance(x, z, normalisation="channel").item() == pytest.approx(2 + 1)
+
+
+def test_black_to_bright_is_infinitely_far() -> None:
+    black, bright = torch.zeros(1, 1, 3, 3), torch.full((1, 1, 3, 3), 0.5)
+    assert exact_distance(black, bright).item() == float("inf")
+    assert exact_distance(bright, black).item() == float("inf")
+    assert exact_distance(black, black).item() == 0
+
+
+def test_a_batch_equals_its_members_in_any_order() -> None:
+    pair = random_images(4, batch=8, channels=2, height=6, width=5) + 0.01
+    x, z = pair[:4], pair[4:]
+    together = exact_distance(x, z)
+    alone = torch.cat([exact_distance(x[i : i + 1], z[i : i + 1], threads=1) for i in range(4)])
+    assert torch.equal(together, alone)
+
+
+def test_bad_input_is_refused() -> None:
+    good = torch.rand(1, 1, 3, 3)
+    with pytest.raises(MassmoverError, match="same shape"):
+        exact_distance(good, torch.rand(1, 1, 3, 4))
+    with pytest.raises(MassmoverError, match="NaN"):
+        exact_distance(good, good * torch.nan)
+    with pytest.raises(MassmoverError, match="ground"):
+        exact_distance(good, good.flip(-1), ground="taxi")  # type: ignore[arg-type]
+    with pytest.raises(MassmoverError, match="images, channels"):
+        exact_distance(good[0], good[0])
+
+
+@pytest.mark.slow
+def test_a_photograph_is_solved_exactly() -> None:
+    """One 224 x 224 channel with all mass moved locally: 25,000 by 25,000 pixels, solved to the optimum."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(1, 1, 224, 224, generator=generator, dtype=torch.float64)
+    flow = 0.1 * image * torch.rand(image.shape, generator=generator, dtype=torch.float64)
+    flow[..., -1] = 0
+    moved = image - flow + torch.roll(flow, 1, dims=-1)
+    found = distance_bounds(image, moved)
+    assert found.exact.all()
+    assert found.upper[0] <= (flow.sum() / image.sum()).item()
