@@ -1,7 +1,7 @@
-"""`move_mass` for CPUs, one image per task, everything in cache.
+"""`move_mass` for float32 images on CPUs: one image per task, everything in cache.
 
-The same arithmetic as `potential.move_mass`, fused into one pass per image with Numba. Rows without mass are left out
-of the price search, which on digits is most of them. Finished images cost nothing, for they are not in the batch.
+The same arithmetic as `potential.move_mass_torch`, fused with Numba. Only pixels that hold mass have a row, which
+on digits is one in five; finished images cost nothing, for they are not in the batch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from massmover.geometry import Window
 from massmover.transport.potential import SEND_BACK_SWEEPS, Move, relative_weights
 from massmover.types import Images, PerChannel, PerImage
 
+LOG2_E = np.float32(1.4426950408889634)
+ROOT_ACCURACY = 1e-6  # of the budget; the certificate solves it to float64
+
 
 def move_mass_fused(
     potential: Images,
@@ -27,270 +30,260 @@ def move_mass_fused(
     weights: PerChannel,
     window: Window,
     price: PerImage | None = None,
+    floor: float = 0.0,
 ) -> Move:
     """`move_mass` for float32 images on the CPU."""
-    pairs, costs = ring_table(window)
-    relative = relative_weights(weights, originals)
+    moves, ring_of, costs = move_table(window)
     guess = torch.ones_like(budget) if price is None else price
-    images, prices = move_batch(
+    images, prices = _move_batch(
         potential.contiguous().numpy(),
         originals.contiguous().numpy(),
         budget.double().numpy(),
         weights.double().contiguous().numpy(),
-        relative.double().contiguous().numpy(),
-        pairs,
+        relative_weights(weights, originals).double().contiguous().numpy(),
+        moves,
+        ring_of,
         costs,
-        window.rows,
-        window.columns,
         guess.double().numpy(),
+        floor,
         SEND_BACK_SWEEPS,
     )
     return Move(images=torch.from_numpy(images), price=torch.from_numpy(prices))
 
 
 @lru_cache(maxsize=64)
-def ring_table(window: Window) -> tuple[Any, Any]:
-    """The rings as arrays: pairs (P, 3) of (abs(dy), abs(dx), ring), and the costs (R,)."""
-    pairs = [(dy, dx, number) for number, ring in enumerate(window.rings) for dy, dx in ring.pairs]
-    costs = np.array([ring.cost for ring in window.rings], dtype=np.float64)
-    return np.array(pairs, dtype=np.int64).reshape(-1, 3), costs
+def move_table(window: Window) -> tuple[Any, Any, Any]:
+    """The moves but "stay" (K - 1, 2) in the order of their rings, the ring of each, and the cost of each ring."""
+    number = {pair: r for r, ring in enumerate(window.rings) for pair in ring.pairs}
+    moves = sorted(window.offsets[1:], key=lambda move: number[abs(move[0]), abs(move[1])])
+    rings = [number[abs(dy), abs(dx)] for dy, dx in moves]
+    costs = [ring.cost for ring in window.rings]
+    return (
+        np.array(moves, dtype=np.int64).reshape(-1, 2),
+        np.array(rings, dtype=np.int64),
+        np.array(costs, dtype=np.float64),
+    )
 
 
-@njit(cache=True, fastmath=True, inline="always")
-def _pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-untyped-def]
-    """paired[dx, rows + y, x] = the two pixels dx columns left and right of (y, x); rows stay padded with zeros."""
-    height, width = values.shape
-    for y in range(height):
-        for x in range(width):
-            padded[columns + x] = values[y, x]
-        for x in range(width):
-            paired[0, rows + y, x] = padded[columns + x]
-        for dx in range(1, columns + 1):
-            for x in range(width):
-                paired[dx, rows + y, x] = padded[columns + x + dx] + padded[columns + x - dx]
+@njit(cache=True, parallel=True)
+def _move_batch(potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps):  # type: ignore[no-untyped-def]
+    images = np.empty_like(originals)
+    price = np.empty(originals.shape[0], dtype=np.float64)
+    for b in prange(originals.shape[0]):
+        price[b] = _move_one(
+            potential[b], originals[b], budget[b], weights[b], relative[b], moves, ring_of, costs, guess[b], floor,
+            sweeps, images[b],
+        )  # fmt: skip
+    return images, price
 
 
-@njit(cache=True, fastmath=True, inline="always")
-def _add_around(paired, pairs, decay, rows, out):  # type: ignore[no-untyped-def]
-    """out = sum over rings of decay times the ring's sum."""
-    height, width = out.shape
-    for y in range(height):
-        for x in range(width):
-            out[y, x] = 0.0
-        for p in range(pairs.shape[0]):
-            dy, dx, k = pairs[p, 0], pairs[p, 1], decay[pairs[p, 2]]
-            if dy == 0:
-                for x in range(width):
-                    out[y, x] += k * paired[dx, rows + y, x]
-            else:
-                for x in range(width):
-                    out[y, x] += k * (paired[dx, rows + y + dy, x] + paired[dx, rows + y - dy, x])
+@njit(cache=True)
+def _move_one(potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps, images):  # type: ignore[no-untyped-def]
+    channels, height, width = originals.shape
+    pixels = height * width
+    rows = 0
+    for c in range(channels):
+        for p in range(pixels):
+            rows += originals[c].ravel()[p] > 0
+    place = np.empty(rows, dtype=np.int64)  # pixel number of each row, within its channel
+    starts = np.zeros(channels + 1, dtype=np.int64)  # first row of each channel
+    shares = np.empty((rows, moves.shape[0]), dtype=np.float32)  # exp(potential there - highest in the window)
+    stay = np.empty(rows, dtype=np.float32)
+    paid = np.empty(rows, dtype=np.float32)
+    sums = np.empty((costs.shape[0], rows), dtype=np.float32)
+    price, reference = _price(
+        potential, originals, weights, relative, moves, ring_of, costs, budget, guess, floor, place, starts, shares,
+        stay, paid, sums,
+    )  # fmt: skip
+
+    target = np.empty((rows, moves.shape[0]), dtype=np.int64)
+    for c in range(channels):
+        _flows(originals[c].ravel(), moves, ring_of, costs, (price - reference) * relative[c], place, shares, stay,
+               sums, target, starts[c], starts[c + 1], height, width)  # fmt: skip
+        _arrive(originals[c].ravel(), shares, target, place, starts[c], starts[c + 1], sweeps, images[c].ravel())
+    return price
 
 
 @njit(cache=True, fastmath=True)
-def _spent(sums, stay, paid, relative, costs, price):  # type: ignore[no-untyped-def]
-    """Cost at a price and its derivative, over the pixels of one channel that hold mass."""
-    rings, pixels = sums.shape
-    decay = np.empty(rings, dtype=sums.dtype)
+def _rows(potential, originals, weights, relative, moves, ring_of, costs, price, place, starts, shares, stay, paid, sums):  # type: ignore[no-untyped-def]  # noqa: E501
+    """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
+    channels, height, width = originals.shape
+    count = moves.shape[0]
+    scores = np.empty(count + 1, dtype=np.float32)
+    power = np.empty(count + 1, dtype=np.int32)
+    scale = power.view(np.float32)
+    toll = np.empty(count, dtype=np.float32)
+    sums[:] = 0.0
+    row = 0
+    for c in range(channels):
+        for k in range(count):
+            toll[k] = price * relative[c] * costs[ring_of[k]]
+        for y in range(height):
+            for x in range(width):
+                if originals[c, y, x] <= 0:
+                    continue
+                here = potential[c, y, x]
+                top = here
+                for k in range(count):
+                    v, u = y + moves[k, 0], x + moves[k, 1]
+                    inside = 0 <= v < height and 0 <= u < width
+                    scores[k] = potential[c, v, u] - toll[k] if inside else np.float32(-1e30)
+                    top = max(top, scores[k])
+                scores[count] = here
+                # exp, by splitting off the power of two: the exponent goes straight into the bits of a float.
+                for k in range(count + 1):
+                    t = max((scores[k] - top) * LOG2_E, np.float32(-125.0))
+                    whole = np.floor(t)
+                    f = t - whole
+                    power[k] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+                    scores[k] = np.float32(1.0) + f * (
+                        np.float32(0.6931471806) + f * (np.float32(0.2402265070) + f * (np.float32(0.0555041087)
+                        + f * (np.float32(0.0096181291) + f * (np.float32(0.0013333558) + f * np.float32(0.000154)))))
+                    )  # fmt: skip
+                for k in range(count):
+                    share = scores[k] * scale[k]
+                    shares[row, k] = share
+                    sums[ring_of[k], row] += share
+                stay[row] = scores[count] * scale[count]
+                paid[row] = originals[c, y, x] * np.float32(weights[c])
+                place[row] = y * width + x
+                row += 1
+        starts[c + 1] = row
+
+
+@njit(cache=True, fastmath=True)
+def _spent(sums, stay, paid, start, end, rate, costs):  # type: ignore[no-untyped-def]
+    """Cost of one channel's rows at a rate per distance, and minus its derivative by the rate."""
+    rings = sums.shape[0]
+    decay = np.empty(rings, dtype=np.float32)
     for r in range(rings):
-        decay[r] = math.exp(-price * relative * costs[r])
+        decay[r] = math.exp(-rate * costs[r])
+    size = 64
+    total = np.empty(size, dtype=np.float32)
+    first = np.empty(size, dtype=np.float32)
+    second = np.empty(size, dtype=np.float32)
     cost = 0.0
-    slope = 0.0
-    block = 64
-    total = np.empty(block, dtype=sums.dtype)
-    first = np.empty(block, dtype=sums.dtype)
-    second = np.empty(block, dtype=sums.dtype)
-    for start in range(0, pixels, block):
-        count = min(block, pixels - start)
+    spread = 0.0
+    for begin in range(start, end, size):
+        count = min(size, end - begin)
         for i in range(count):
-            total[i] = stay[start + i]
-            first[i] = 0.0
-            second[i] = 0.0
+            total[i] = stay[begin + i]
+            first[i] = np.float32(0.0)
+            second[i] = np.float32(0.0)
         for r in range(rings):
-            k = decay[r]
-            kd = k * sums.dtype.type(costs[r])
-            kdd = kd * sums.dtype.type(costs[r])
+            k, d = decay[r], np.float32(costs[r])
             for i in range(count):
-                s = sums[r, start + i]
-                total[i] += k * s
-                first[i] += kd * s
-                second[i] += kdd * s
-        partial = sums.dtype.type(0.0)
-        partial_slope = sums.dtype.type(0.0)
+                s = k * sums[r, begin + i]
+                total[i] += s
+                first[i] += d * s
+                second[i] += d * d * s
+        part = np.float32(0.0)
+        part_spread = np.float32(0.0)
         for i in range(count):
             mean = first[i] / total[i]
-            partial += paid[start + i] * mean
-            partial_slope += paid[start + i] * (second[i] / total[i] - mean * mean)
-        cost += partial
-        slope -= partial_slope * relative
-    return cost, slope
+            part += paid[begin + i] * mean
+            part_spread += paid[begin + i] * (second[i] / total[i] - mean * mean)
+        cost += part
+        spread += part_spread
+    return cost, spread
 
 
-@njit(cache=True, fastmath=False)
-def _price(sums, stay, paid, starts, relative, costs, budget, guess, accuracy):  # type: ignore[no-untyped-def]
-    """The price at which the plan costs its budget: Newton on the logarithm, kept in a bracket."""
-    channels = relative.shape[0]
-    low, high = 0.0, math.inf
-    best = math.inf
-    point = guess
-    for _ in range(100):
+@njit(cache=True)
+def _price(potential, originals, weights, relative, moves, ring_of, costs, budget, guess, floor, place, starts, shares, stay, paid, sums):  # type: ignore[no-untyped-def]  # noqa: E501
+    """The price at which the plan costs its budget, and the price its shares are written at.
+
+    Newton on the logarithm of the cost, kept in a bracket. Shares hold for prices near the one they were written at
+    (float32 exponentials reach no further) and are written anew when the search leaves that neighbourhood.
+    """
+    low, high, point = floor, math.inf, max(guess, floor)
+    reference = math.inf
+    farthest = costs[-1] if costs.shape[0] else 1.0
+    most = 0.0
+    for c in range(relative.shape[0]):
+        most = max(most, relative[c])
+    for _ in range(200):
+        if not abs(point - reference) * farthest * most <= 40.0:
+            reference = point
+            _rows(potential, originals, weights, relative, moves, ring_of, costs, reference, place, starts, shares,
+                  stay, paid, sums)  # fmt: skip
         cost = 0.0
         slope = 0.0
-        for c in range(channels):
+        for c in range(relative.shape[0]):
             if starts[c + 1] > starts[c]:
-                a, b = starts[c], starts[c + 1]
-                part, part_slope = _spent(sums[:, a:b], stay[a:b], paid[a:b], relative[c], costs, point)
+                rate = (point - reference) * relative[c]
+                part, spread = _spent(sums, stay, paid, starts[c], starts[c + 1], rate, costs)
                 cost += part
-                slope += part_slope
+                slope -= spread * relative[c]
         if cost > budget:
             low = point
         else:
             high = point
-            best = min(best, point)
-            if point == 0.0:
-                return 0.0
-        if abs(cost - budget) <= accuracy * budget:
-            return point
-        if high - low <= accuracy * low:
+        if point == floor and cost <= budget:
+            break
+        if abs(cost - budget) <= ROOT_ACCURACY * budget or high - low <= ROOT_ACCURACY * low or point > 1e30:
             break
         newton = point
         if slope < 0.0 and cost > 0.0 and budget > 0.0:
             newton = point + math.log(cost / budget) * cost / -slope
-            if high == math.inf:
-                newton = min(newton, 4.0 * low + 8.0)
-        if newton <= 0.0 and low == 0.0:
-            point = 0.0
+        if high == math.inf:
+            newton = min(newton, 4.0 * low + 8.0)
+        if newton <= floor and low == floor:
+            point = floor
         elif newton > low and newton < high:
             point = newton
         elif high == math.inf:
-            point = 2.0 * low + 1.0
+            point = 4.0 * low + 8.0
         else:
             point = 0.5 * (low + high)
-    return min(best, high)
+    return point, reference
 
 
-@njit(cache=True, fastmath=False)
-def _move_one(potential, originals, budget, weights, relative, pairs, costs, rows, columns, guess, sweeps, images):  # type: ignore[no-untyped-def]  # noqa: E501
-    channels, height, width = originals.shape
-    kind = originals.dtype.type
+@njit(cache=True, fastmath=True)
+def _flows(originals, moves, ring_of, costs, rate, place, shares, stay, sums, target, start, end, height, width):  # type: ignore[no-untyped-def]
+    """Turn shares into mass sent along each move, and note where it goes."""
     rings = costs.shape[0]
-    pixels = height * width
-    top = -math.inf
-    for c in range(channels):
-        for y in range(height):
-            for x in range(width):
-                top = max(top, potential[c, y, x])
-    target = np.empty((channels, height, width), dtype=originals.dtype)
-    for c in range(channels):
-        for y in range(height):
-            for x in range(width):
-                target[c, y, x] = math.exp(max(potential[c, y, x] - kind(top), kind(-80.0)))
-
-    padded = np.zeros(width + 2 * columns, dtype=originals.dtype)
-    paired = np.zeros((columns + 1, height + 2 * rows, width), dtype=originals.dtype)
-    ring = np.empty((height, width), dtype=originals.dtype)
-    unit = np.zeros(rings, dtype=originals.dtype)
-    # Ring sums, kept only where there is mass to send.
-    sums = np.empty((rings, channels * pixels), dtype=originals.dtype)
-    stay = np.empty(channels * pixels, dtype=originals.dtype)
-    paid = np.empty(channels * pixels, dtype=originals.dtype)
-    place = np.empty(channels * pixels, dtype=np.int64)
-    starts = np.zeros(channels + 1, dtype=np.int64)
-    count = 0
-    for c in range(channels):
-        first = count
-        for y in range(height):
-            for x in range(width):
-                if originals[c, y, x] > 0:
-                    stay[count] = target[c, y, x]
-                    paid[count] = originals[c, y, x] * kind(weights[c])
-                    place[count] = y * width + x
-                    count += 1
-        starts[c + 1] = count
-        if count == first:
-            continue
-        _pair_columns(target[c], rows, columns, padded, paired)
+    decay = np.empty(rings, dtype=np.float32)
+    for r in range(rings):
+        decay[r] = math.exp(-rate * costs[r])
+    for row in range(start, end):
+        total = stay[row]
         for r in range(rings):
-            unit[:] = 0.0
-            unit[r] = 1.0
-            ring[:] = 0.0
-            for p in range(pairs.shape[0]):
-                if pairs[p, 2] != r:
-                    continue
-                dy, dx = pairs[p, 0], pairs[p, 1]
-                for y in range(height):
-                    if dy == 0:
-                        for x in range(width):
-                            ring[y, x] += paired[dx, rows + y, x]
-                    else:
-                        for x in range(width):
-                            ring[y, x] += paired[dx, rows + y + dy, x] + paired[dx, rows + y - dy, x]
-            flat = ring.ravel()
-            for i in range(first, count):
-                sums[r, i] = flat[place[i]]
-    price = _price(sums[:, :count], stay[:count], paid[:count], starts, relative, costs, budget, guess, 1e-6)
+            total += decay[r] * sums[r, row]
+        source = originals[place[row]] / total
+        y, x = place[row] // width, place[row] % width
+        for k in range(moves.shape[0]):
+            v, u = y + moves[k, 0], x + moves[k, 1]
+            inside = 0 <= v < height and 0 <= u < width
+            target[row, k] = v * width + u if inside else place[row]
+            shares[row, k] *= source * decay[ring_of[k]] if inside else np.float32(0.0)
 
-    source = np.zeros((height, width), dtype=originals.dtype)
-    inflow = np.empty((height, width), dtype=originals.dtype)
-    leaving = np.empty((height, width), dtype=originals.dtype)
-    share = np.empty((height, width), dtype=originals.dtype)
-    kept = np.empty((height, width), dtype=originals.dtype)
-    decay = np.empty(rings, dtype=originals.dtype)
-    for c in range(channels):
-        for r in range(rings):
-            decay[r] = math.exp(-price * relative[c] * costs[r])
-        source[:] = 0.0
-        flat_source, flat_original = source.ravel(), originals[c].ravel()
-        for i in range(starts[c], starts[c + 1]):
-            total = stay[i]
-            for r in range(rings):
-                total += decay[r] * sums[r, i]
-            flat_source[place[i]] = flat_original[place[i]] / total
-        _pair_columns(source, rows, columns, padded, paired)
-        _add_around(paired, pairs, decay, rows, inflow)
+
+@njit(cache=True, fastmath=True)
+def _arrive(originals, flows, target, place, start, end, sweeps, images):  # type: ignore[no-untyped-def]
+    """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
+    pixels = originals.shape[0]
+    inflow = np.zeros(pixels, dtype=np.float32)
+    leaving = np.zeros(pixels, dtype=np.float32)
+    share = np.ones(pixels, dtype=np.float32)
+    for row in range(start, end):
+        total = np.float32(0.0)
+        for k in range(flows.shape[1]):
+            inflow[target[row, k]] += flows[row, k]
+            total += flows[row, k]
+        leaving[place[row]] = total
+    for _ in range(sweeps):
         overfull = False
-        for y in range(height):
-            for x in range(width):
-                staying = source[y, x] * target[c, y, x]
-                inflow[y, x] *= target[c, y, x]
-                leaving[y, x] = originals[c, y, x] - staying
-                share[y, x] = 1.0
-                wished = staying + inflow[y, x]
-                if wished > 1.0 + 1e-6:
-                    overfull = True
-        sweep = 0
-        while overfull and sweep < sweeps:
-            for y in range(height):
-                for x in range(width):
-                    room = max(1 - originals[c, y, x] + leaving[y, x], kind(0.0))
-                    if share[y, x] * inflow[y, x] > room + 1e-6:
-                        share[y, x] = room / inflow[y, x]
-                    kept[y, x] = share[y, x] * target[c, y, x]
-            _pair_columns(kept, rows, columns, padded, paired)
-            _add_around(paired, pairs, decay, rows, leaving)
-            overfull = False
-            for y in range(height):
-                for x in range(width):
-                    leaving[y, x] *= source[y, x]
-                    if share[y, x] * inflow[y, x] > 1 - originals[c, y, x] + leaving[y, x] + 1e-6:
-                        overfull = True
-            sweep += 1
-        for y in range(height):
-            for x in range(width):
-                pixel = originals[c, y, x] - leaving[y, x] + share[y, x] * inflow[y, x]
-                images[c, y, x] = min(max(pixel, kind(0.0)), kind(1.0))
-    return price
-
-
-@njit(cache=True, parallel=True)
-def move_batch(potential, originals, budget, weights, relative, pairs, costs, rows, columns, guess, sweeps):  # type: ignore[no-untyped-def]  # noqa: E501
-    """Move the mass of every image of a batch; returns images and prices."""
-    batch = originals.shape[0]
-    images = np.empty_like(originals)
-    price = np.empty(batch, dtype=np.float64)
-    for b in prange(batch):
-        price[b] = _move_one(
-            potential[b], originals[b], budget[b], weights[b], relative[b], pairs, costs, rows, columns, guess[b],
-            sweeps, images[b],
-        )  # fmt: skip
-    return images, price
+        for p in range(pixels):
+            room = max(np.float32(1.0) - originals[p] + leaving[p], np.float32(0.0))
+            if share[p] * inflow[p] > room + np.float32(1e-6):
+                share[p] = room / inflow[p]
+                overfull = True
+        if not overfull:
+            break
+        for row in range(start, end):
+            total = np.float32(0.0)
+            for k in range(flows.shape[1]):
+                total += flows[row, k] * share[target[row, k]]
+            leaving[place[row]] = total
+    for p in range(pixels):
+        images[p] = min(max(originals[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))

@@ -1,8 +1,7 @@
 """Plans from potentials: any potential gives a feasible image (docs/algorithms.md, section 4).
 
-Row i of the plan is x_i softmax_j(potential_j - price_c distance_ij): mass prefers high potential and pays for distance.
-The price is the one number per image that makes the plan cost exactly its budget. Nothing of size pixels x window
-is ever written out: distances take few values, so sums over rings of equal distance are enough.
+Row i of the plan is x_i softmax_j(potential_j - price_c distance_ij): mass prefers high potential and pays for
+distance. The price is the one number per image that makes the plan cost exactly its budget.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from massmover.geometry import Window, gather, ring_sums
+from massmover.geometry import Window, gather, reachable, scatter
 from massmover.transport.plan import Plan
 from massmover.transport.repair import Repaired, repair
 from massmover.transport.roots import decreasing_root
@@ -27,19 +26,17 @@ class Move(NamedTuple):
     """Where a potential sends the mass of each image."""
 
     images: Images  # after the move
-    price: PerImage  # of a unit of distance; 0 where the budget is not exhausted
+    price: PerImage  # of a unit of distance
 
 
-class Factors(NamedTuple):
-    """A plan in factors: from i to j at ring r go source_i decay_r target_j; source_i target_i stays."""
+class Priced(NamedTuple):
+    """A plan with exact rows and its price; its columns may still overflow."""
 
-    source: Images  # (B, C, H, W)
-    target: Images  # (B, C, H, W)
-    decay: Tensor  # (B, C, R), exp(-price_c cost_r)
+    plan: Plan
     price: PerImage
 
 
-def factor(
+def priced_plan(
     potential: Images,
     *,
     originals: Images,
@@ -47,35 +44,36 @@ def factor(
     weights: PerChannel,
     window: Window,
     price: PerImage | None = None,
-) -> Factors:
-    """The plan of a potential, priced so that its cost is the budget (or less where no price is needed).
+    floor: float = 0.0,
+) -> Priced:
+    """The plan of a potential, priced so that its cost is the budget, or less where the floor price suffices.
 
-    Solves for price >= 0:  sum_c weight_c sum_i x_i mean_cost_i(price) = budget, where mean_cost_i is the
-    expected cost of a unit of mass of pixel i. It falls as the price rises, so there is one root.
+    Solves for price >= floor:  sum_c weight_c sum_i x_i mean_cost_i(price) = budget, where mean_cost_i is the
+    expected cost of a unit of mass of pixel i. It falls as the price rises, so there is one root. Potentials count
+    relative to the highest one in each pixel's window, so no range of them can overflow or vanish.
     """
-    # Only differences of potentials count. Beyond this range a float32 exponential would vanish.
-    reach = 80.0 if potential.dtype == torch.float32 else 690.0
-    top = potential.amax(dim=(1, 2, 3), keepdim=True)
-    target = (potential - top).clamp_min(-reach).exp()
-    sums = ring_sums(target, window=window)  # (B, C, R, H, W)
-    costs = window.ring_costs(potential)
+    height, width = originals.shape[-2:]
+    inside = reachable(window, height=height, width=width, like=potential)
+    there = gather(potential, window=window).masked_fill(inside == 0, -torch.inf)  # (B, C, K, H, W)
     relative = relative_weights(weights, originals).to(potential)  # (B, C)
-    paid = (originals * weights.to(potential)[:, :, None, None]).unsqueeze(2)  # (B, C, 1, H, W)
+    costs = window.cost_tensor(there).view(1, 1, -1, 1, 1)
+    paid = originals * weights.to(potential)[:, :, None, None]  # (B, C, H, W)
 
-    def spent(at: PerImage) -> tuple[PerImage, PerImage]:
-        """Cost of the plan at a price, and its derivative."""
-        decay = torch.exp(-at.view(-1, 1, 1) * relative.unsqueeze(-1) * costs)[..., None, None]
-        shares = sums * decay  # (B, C, R, H, W)
-        total = target.unsqueeze(2) + shares.sum(dim=2, keepdim=True)
-        first = (shares * costs.view(1, 1, -1, 1, 1)).sum(dim=2, keepdim=True) / total
-        second = (shares * costs.square().view(1, 1, -1, 1, 1)).sum(dim=2, keepdim=True) / total
-        variance = (second - first.square()) * relative[:, :, None, None, None]
-        return (paid * first).sum(dim=(1, 2, 3, 4)), -(paid * variance).sum(dim=(1, 2, 3, 4))
+    def portions(at: PerImage) -> Tensor:
+        """Which part of its mass each pixel sends along each move."""
+        rate = (at.unsqueeze(-1) * relative)[..., None, None, None]  # (B, C, 1, 1, 1)
+        return (there - rate * costs).softmax(dim=2)
 
-    root = decreasing_root(spent, target=budget.to(potential), guess=price)
-    decay = torch.exp(-root.view(-1, 1, 1) * relative.unsqueeze(-1) * costs)
-    total = target + torch.einsum("bcr,bcrhw->bchw", decay, sums)
-    return Factors(source=originals / total, target=target, decay=decay, price=root)
+    def spent(extra: PerImage) -> tuple[PerImage, PerImage]:
+        """Cost of the plan at the floor price plus an extra, and its derivative."""
+        part = portions(floor + extra)
+        first = (part * costs).sum(dim=2)
+        variance = ((part * costs.square()).sum(dim=2) - first.square()) * relative[..., None, None]
+        return (paid * first).sum(dim=(1, 2, 3)), -(paid * variance).sum(dim=(1, 2, 3))
+
+    guess = None if price is None else (price - floor).clamp_min(0)
+    found = floor + decreasing_root(spent, target=budget.to(potential), guess=guess)
+    return Priced(plan=Plan(window=window, flows=originals.unsqueeze(2) * portions(found)), price=found)
 
 
 def move_mass(
@@ -86,6 +84,7 @@ def move_mass(
     weights: PerChannel,
     window: Window,
     price: PerImage | None = None,
+    floor: float = 0.0,
 ) -> Move:
     """The image a potential makes, its pixels in [0, 1]: overfull pixels send mass back where it came from.
 
@@ -95,7 +94,7 @@ def move_mass(
         from massmover.transport.fused import move_mass_fused as move
     else:
         move = move_mass_torch
-    return move(potential, originals=originals, budget=budget, weights=weights, window=window, price=price)
+    return move(potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor)
 
 
 def move_mass_torch(
@@ -106,31 +105,48 @@ def move_mass_torch(
     weights: PerChannel,
     window: Window,
     price: PerImage | None = None,
+    floor: float = 0.0,
 ) -> Move:
     """`move_mass` in plain torch, on any device."""
-    plan = factor(potential, originals=originals, budget=budget, weights=weights, window=window, price=price)
-    inflow = plan.target * around(plan.source, plan.decay, window=window)
-    leaving = originals - plan.source * plan.target
+    plan, price = priced_plan(
+        potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor
+    )
+    moving = plan.flows.clone()
+    moving[:, :, 0] = 0
+    inflow = scatter(moving, window=window)
     share = torch.ones_like(inflow)
+    leaving = moving.sum(dim=2)
     for _ in range(SEND_BACK_SWEEPS):
         room = (1 - originals + leaving).clamp_min(0)
         overfull = share * inflow > room + 1e-6
         if not overfull.any():
             break
         share = torch.where(overfull, torch.minimum(share, room / inflow.clamp_min(1e-30)), share)
-        leaving = plan.source * around(plan.target * share, plan.decay, window=window)
-    return Move(images=(originals - leaving + share * inflow).clamp(0, 1), price=plan.price)
+        leaving = (moving * gather(share, window=window)).sum(dim=2)
+    return Move(images=(originals - leaving + share * inflow).clamp(0, 1), price=price)
 
 
-@lru_cache(maxsize=1)
-def fused_available() -> bool:
-    """Whether Numba is installed: pip install 'massmover[fast]'."""
-    return find_spec("numba") is not None
-
-
-def around(values: Images, decay: Tensor, *, window: Window) -> Images:
-    """Each pixel's neighbours, weighted by the decay of their ring and added up."""
-    return torch.einsum("bcr,bcrhw->bchw", decay, ring_sums(values, window=window))
+def certified_move(
+    potential: Images,
+    *,
+    originals: Images,
+    budget: PerImage,
+    weights: PerChannel,
+    window: Window,
+    price: PerImage | None = None,
+    floor: float = 0.0,
+) -> Repaired:
+    """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype."""
+    plan = priced_plan(
+        potential.double(),
+        originals=originals.double(),
+        budget=budget.double(),
+        weights=weights,
+        window=window,
+        price=price,
+        floor=floor,
+    ).plan
+    return repair(plan, originals=originals, weights=weights, budget=budget)
 
 
 def relative_weights(weights: PerChannel, originals: Images) -> PerChannel:
@@ -138,20 +154,7 @@ def relative_weights(weights: PerChannel, originals: Images) -> PerChannel:
     return weights * originals.double().sum(dim=(1, 2, 3)).unsqueeze(-1)
 
 
-def write_out(factors: Factors, *, window: Window) -> Plan:
-    """The plan with all its entries, pixels x window of them."""
-    ring_of = {pair: number for number, ring in enumerate(window.rings) for pair in ring.pairs}
-    stay = factors.decay.new_ones(*factors.decay.shape[:-1], 1)
-    numbers = [ring_of[abs(dy), abs(dx)] for dy, dx in window.offsets[1:]]
-    decay = torch.cat([stay, factors.decay[..., numbers]], dim=-1)[..., None, None]  # (B, C, K, 1, 1)
-    return Plan(window=window, flows=factors.source.unsqueeze(2) * decay * gather(factors.target, window=window))
-
-
-def certified_move(
-    potential: Images, *, originals: Images, budget: PerImage, weights: PerChannel, window: Window
-) -> Repaired:
-    """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype."""
-    factors = factor(
-        potential.double(), originals=originals.double(), budget=budget.double(), weights=weights, window=window
-    )
-    return repair(write_out(factors, window=window), originals=originals, weights=weights, budget=budget)
+@lru_cache(maxsize=1)
+def fused_available() -> bool:
+    """Whether Numba is installed: pip install 'massmover[fast]'."""
+    return find_spec("numba") is not None
