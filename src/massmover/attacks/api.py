@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.pgd import SinkhornAttack, wong
 from massmover.attacks.result import AttackResult
 from massmover.checks import check_images, check_labels, check_radius
 from massmover.threat import WassersteinBall
@@ -33,6 +34,8 @@ class Attack(Protocol):
 
 METHODS: Mapping[str, Callable[[], Attack]] = {
     "ascent": PlanAscent,
+    "sinkhorn": SinkhornAttack,
+    "wong": wong,
 }
 
 

@@ -2,33 +2,50 @@
 
 The plan of a potential is feasible whatever the potential (transport/potential.py), so no projection is needed: the
 attack adds the loss gradient at the moved image to the potential of every pixel, which is mirror ascent on plans with
-the entropy as the mirror. docs/algorithms.md, section 4.
+the entropy as the mirror. docs/algorithms.md, section 5.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from massmover.attacks.losses import LossName, fooled, loss_of, margin_of
+from massmover.attacks.losses import LossName
+from massmover.attacks.problem import Problem
 from massmover.attacks.result import AttackResult
-from massmover.checks import inference_mode_of, logits_of
-from massmover.geometry import Window, pad, shifted
+from massmover.checks import inference_mode_of
 from massmover.threat import WassersteinBall
-from massmover.transport.potential import certified_move, move_mass
 from massmover.types import Classifier, Images, Labels, PerImage
+
+
+class Climbed(NamedTuple):
+    """The best potential an ascent found for each image, and how well it did."""
+
+    potential: Images
+    price: PerImage
+    margin: PerImage  # positive where the attack has won
+    steps: PerImage
 
 
 @dataclass(frozen=True)
 class PlanAscent:
-    """Entropic mirror ascent on the target potential."""
+    """Entropic mirror ascent on the target potential, with steps measured in mass.
 
-    steps: int = 60
+    How far a potential must change to move a given mass differs by orders of magnitude between radii, models and
+    images, so the step size is not set but found: each image adapts its own until one step moves the share of its
+    mass that the schedule asks for, from `first_move` to `last_move` times the radius.
+    """
+
+    steps: int = 100
     loss: LossName = "cross-entropy"
-    step_size: float = 2.0  # largest change of a potential in one step
-    momentum: float = 0.75
+    first_move: float = 0.2  # mass moved by an early step, as a share of the radius (of all mass for radii above 1)
+    last_move: float = 0.02
+    momentum: float = 0.5
+    floor: float = 3.0  # lowest price; keeps an image in place until a potential says where to go
+    restarts: int = 0  # further ascents of the images that still stand, from random potentials
 
     def run(
         self,
@@ -39,72 +56,91 @@ class PlanAscent:
         ball: WassersteinBall,
         targets: Labels | None = None,
         seed: int = 0,
+        budget: PerImage | None = None,
     ) -> AttackResult:
-        """Attack every image within the ball; finished images leave the batch."""
-        window, weights = ball.moves(images), ball.weights(images)
-        budget = images.new_full((len(images),), ball.radius, dtype=torch.float64)
-        within_reach = reach(images, window=window)
-        potential, velocity = torch.zeros_like(images), torch.zeros_like(images)
-        best, best_loss = torch.zeros_like(images), images.new_full((len(images),), -torch.inf)
-        price = torch.ones_like(budget)
-        steps = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        """Attack every image within the ball, or within a budget of its own; finished images leave the batch."""
+        problem = Problem.of(images, labels, ball=ball, targets=targets, budget=budget)
         with inference_mode_of(model):
-            active = torch.nonzero(~fooled(logits_of(model, images), labels, targets=targets)).flatten()
-            for _ in range(self.steps):
-                if not len(active):
-                    break
-                # forward
-                moved = move_mass(
-                    potential[active],
-                    originals=images[active],
-                    budget=budget[active],
-                    weights=weights[active],
-                    window=window,
-                    price=price[active],
-                )
-                price[active] = moved.price
-                truth, aim = labels[active], None if targets is None else targets[active]
-                loss, margin, gradient = climb(model, moved.images, truth, name=self.loss, targets=aim)
-                steps[active] += 1
-                # track
-                won = margin > 0
-                better = (margin > best_loss[active]) | won
-                best[active[better]] = potential[active[better]]
-                best_loss[active[better]] = margin[better]
-                active, gradient = active[~won], gradient[~won]
-                # step
-                gradient = gradient * within_reach[active]
-                largest = gradient.abs().amax(dim=(1, 2, 3), keepdim=True).clamp_min(1e-30)
-                velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * gradient / largest
-                potential[active] += self.step_size * velocity[active]
-            proof = certified_move(best, originals=images, budget=budget, weights=weights, window=window)
-            success = fooled(logits_of(model, proof.images), labels, targets=targets)
-        return AttackResult(
-            images=proof.images,
-            success=success,
-            radius=budget,
-            steps=steps,
-            plan=proof.plan,
-            certificate=proof.certificate,
-        )
+            wrong = problem.fooled(model, images)  # a clean mistake needs no move
+            best = _unmoved(problem, won=wrong)
+            for restart in range(self.restarts + 1):
+                standing = torch.nonzero(best.margin <= 0).flatten()
+                part = problem.select(standing)
+                start = random_potential(part.images, seed=seed + restart) if restart else torch.zeros_like(part.images)
+                _merge(best, self.climb(model, part, start=start), standing)
+            spend = replace(problem, budget=problem.budget.masked_fill(wrong, 0))
+            proof = spend.prove(best.potential, price=best.price, floor=self.floor)
+            return problem.answer(model, proof, steps=best.steps)
+
+    def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
+        """One ascent from given potentials."""
+        potential, velocity, previous = start.clone(), torch.zeros_like(start), problem.images.clone()
+        step_size = torch.ones_like(problem.mass())
+        price = torch.full_like(problem.budget, 2 * self.floor)
+        best = _unmoved(problem, won=torch.zeros_like(problem.labels, dtype=torch.bool))
+        best.potential.copy_(start)
+        reach, mass = problem.within_reach(), problem.mass()
+        active = torch.arange(len(problem), device=start.device)
+        for step in range(self.steps):
+            if not len(active):
+                break
+            # forward
+            part = problem.select(active)
+            images, price[active] = part.move(potential[active], price=price[active], floor=self.floor)
+            margin, gradient = part.slope(model, images, loss=self.loss)
+            best.steps[active] += 1
+            # track
+            better = active[margin > best.margin[active]]
+            best.potential[better], best.price[better] = potential[better], price[better]
+            best.margin[active] = torch.maximum(best.margin[active], margin)
+            # step
+            moved = (images - previous[active]).abs().sum(dim=(1, 2, 3)) / 2 / mass[active].clamp_min(1e-30)
+            wanted = self._wanted_move(step) * part.budget.clamp_max(1).to(moved)
+            if step:
+                step_size[active] *= (wanted / moved.clamp_min(1e-9)).clamp(0.5, 2).pow(0.7)
+            previous[active] = images
+            standing = margin <= 0
+            active, gradient = active[standing], gradient[standing] * reach[active[standing]]
+            velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
+            potential[active] += step_size[active].view(-1, 1, 1, 1) * velocity[active]
+        return best
+
+    def _wanted_move(self, step: int) -> float:
+        """The share of the radius that a step should move: falls geometrically."""
+        progress = step / max(self.steps - 1, 1)
+        return float(self.first_move * (self.last_move / self.first_move) ** progress)
 
 
-def climb(
-    model: Classifier, images: Images, labels: Labels, *, name: LossName, targets: Labels | None
-) -> tuple[PerImage, PerImage, Images]:
-    """The loss, the margin by which the attack has won, and the gradient of the loss with respect to the image."""
-    variable = images.detach().requires_grad_(True)
-    logits = logits_of(model, variable)
-    loss = loss_of(logits, labels, name=name, targets=targets)
-    (gradient,) = torch.autograd.grad(loss.sum(), variable)
-    return loss.detach(), margin_of(logits.detach(), labels, targets=targets), torch.nan_to_num(gradient)
+def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images:
+    """Normal potentials that depend on the seed and on the image alone, not on its place in a batch."""
+    drawn = torch.empty_like(images, device="cpu")
+    for image, potential in zip(images.cpu(), drawn, strict=True):
+        digest = hashlib.sha256(image.numpy().tobytes() + seed.to_bytes(8, "little", signed=True)).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        potential.normal_(generator=generator)
+    return scale * drawn.to(images.device)
 
 
-def reach(images: Images, *, window: Window) -> Tensor:
-    """1 where some pixel could send mass to, 0 where no mass ever arrives and no gradient counts."""
-    height, width = images.shape[-2:]
-    padded = pad((images > 0).to(images.dtype), window=window)
-    found = torch.zeros_like(images)
-    for dy, dx in window.offsets:
-        found = torch.maximum(found, shifted(padded, dy, dx, window=window, height=height, width=width))
-    return found
+def _unit(gradient: Images) -> Images:
+    """The gradient scaled to the length of six bright pixels; a zero gradient stays zero."""
+    length = gradient.square().sum(dim=(1, 2, 3), keepdim=True).sqrt()
+    return 6 * gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
+
+
+def _unmoved(problem: Problem, *, won: torch.Tensor) -> Climbed:
+    """No potential, no step; images that are already wrong have won."""
+    margin = torch.where(won, torch.inf, -torch.inf).to(problem.images)
+    return Climbed(
+        potential=torch.zeros_like(problem.images),
+        price=torch.zeros_like(problem.budget),
+        margin=margin,
+        steps=torch.zeros_like(problem.labels),
+    )
+
+
+def _merge(best: Climbed, found: Climbed, index: torch.Tensor) -> None:
+    """Take over what a run on some of the images found, where it is better."""
+    better = found.margin > best.margin[index]
+    for old, new in zip(best[:3], found[:3], strict=True):
+        old[index[better]] = new[better]
+    best.steps[index] += found.steps
