@@ -220,14 +220,17 @@ def _price(potential, originals, weights, relative, moves, ring_of, costs, budge
             high = point
         if point == floor and cost <= budget:
             break
-        if abs(cost - budget) <= ROOT_ACCURACY * budget or high - low <= ROOT_ACCURACY * low or point > 1e30:
+        if abs(cost - budget) <= ROOT_ACCURACY * budget or point > 1e30:
+            break
+        if high - low <= 1e-9 * low:
+            point = high  # a cliff: float32 sums cannot meet the budget, so stay on the side that can be paid
             break
         newton = point
         if slope < 0.0 and cost > 0.0 and budget > 0.0:
             newton = point + math.log(cost / budget) * cost / -slope
         if high == math.inf:
             newton = min(newton, 4.0 * low + 8.0)
-        if newton <= floor and low == floor:
+        if low == floor and cost <= budget and (newton <= floor or newton >= point):
             point = floor
         elif newton > low and newton < high:
             point = newton

@@ -14,9 +14,11 @@ the sweeps. Source: Hu, Yang, Swaminathan, Salman 2020, section 4; Wong, Schmidt
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,11 +79,12 @@ class Projection:
 class ConstrainedSinkhorn:
     """The projection as a value: its fields are its settings.
 
-    `temperature` is the weight of the entropy, 1 / lambda of the paper. With `box=False` there is no cap, which is
-    the projection of Wong et al. 2019.
+    `temperature` is the weight of the entropy, 1 / lambda of the paper. Published code uses 1e-3 on digits, where at
+    small radii the entropy spends most of the budget on blur; colder is sharper and slower. With `box=False` there
+    is no cap, which is the projection of Wong et al. 2019.
     """
 
-    temperature: float = 1e-3
+    temperature: float = 3e-4
     box: bool = True
     tolerance: Tolerance = ATTACK
     sweeps: int = 1000
@@ -144,28 +147,34 @@ class ConstrainedSinkhorn:
         )
 
     def _solve_fused(self, task: Task, window: Window, target: Images, price: PerImage) -> Solved:
-        from massmover.transport.sinkhorn_kernel import project_batch
+        """One image per thread. An image without mass, budget or moves stays as it is."""
+        from numba import get_num_threads
+
+        from massmover.transport.sinkhorn_kernel import project_image
         from massmover.transport.sinkhorn_rings import ring_table
 
-        potential = target.contiguous().numpy()
-        source, images, numbers = project_batch(
-            task.wanted.contiguous().numpy(),
-            task.originals.contiguous().numpy(),
-            task.budget.contiguous().numpy(),
-            task.relative.contiguous().numpy(),
-            task.cap.contiguous().numpy(),
-            1 / self.temperature,
-            (*ring_table(window), window.rows, window.columns),
-            self.sweeps,
-            task.tolerance.contiguous().numpy(),
-            potential,
-            price.contiguous().numpy(),
-        )
-        price, sweeps, error, gap, cost = torch.from_numpy(numbers).unbind(dim=1)
+        moves = (*ring_table(window), window.rows, window.columns)
+        wanted, originals, budget, relative, cap, tolerance = (field.contiguous().numpy() for field in task)
+        potential, guess = target.contiguous().numpy(), price.numpy()
+        source, images = np.full_like(originals, -np.inf), originals.copy()
+        numbers = np.zeros((len(images), 5))
+
+        def one(b: int) -> None:
+            if budget[b] <= 0 or not window.rings or not originals[b].any():
+                potential[b] = 0
+                numbers[b, 0] = 1e300 if budget[b] <= 0 else 0
+                return
+            these = (wanted[b], originals[b], budget[b], relative[b], cap[b], tolerance[b])
+            out = (source[b], images[b], numbers[b])
+            project_image(these, 1 / self.temperature, moves, self.sweeps, potential[b], guess[b], out)
+
+        with ThreadPoolExecutor(get_num_threads()) as pool:
+            list(pool.map(one, range(len(images))))
+        found_price, sweeps, error, gap, cost = torch.from_numpy(numbers).unbind(dim=1)
         return Solved(
             source=torch.from_numpy(source),
             target=torch.from_numpy(potential),
-            price=price,
+            price=found_price,
             images=torch.from_numpy(images),
             sweeps=sweeps.long(),
             error=error,

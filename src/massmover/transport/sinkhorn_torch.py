@@ -18,6 +18,9 @@ from massmover.transport.roots import decreasing_root
 from massmover.types import Images, PerChannel, PerImage
 
 MEMORY = 6  # sweeps that the extrapolation remembers
+GENTLE = 100.0  # sharpness times spread of the wished image at which a cold problem is first solved
+COOLING = 2.0  # then the sharpness grows by this factor
+STAGE_TOLERANCE = 0.005  # column error at which a stage before the last is left, if the last allows less
 
 
 class Sweep(NamedTuple):
@@ -30,6 +33,7 @@ class Sweep(NamedTuple):
     cost: PerImage
     error: PerImage
     gap: PerImage
+    dual: PerImage  # the objective that sweeps climb
 
 
 class Solved(NamedTuple):
@@ -73,7 +77,7 @@ def log_rings(values: Images, *, window: Window) -> Tensor:
     return torch.stack(rings, dim=2)
 
 
-def sweep(potential: Images, *, task: Task, window: Window, sharpness: float, price: PerImage) -> Sweep:
+def sweep(potential: Images, *, task: Task, window: Window, sharpness: PerImage, price: PerImage) -> Sweep:
     """Solve for source and budget duals given the target dual, and see what arrives."""
     costs = torch.cat([task.budget.new_zeros(1), window.ring_costs(task.budget)]).view(1, 1, -1, 1, 1)
     sums = log_rings(potential, window=window)
@@ -97,27 +101,33 @@ def sweep(potential: Images, *, task: Task, window: Window, sharpness: float, pr
     cost, _ = spent(price)
     # The gap has a closed form in which nothing cancels.
     cap = task.cap.view(-1, 1, 1, 1)
-    free = torch.where(arriving > -torch.inf, task.wanted - potential / sharpness, 0.0)
-    miss = torch.minimum(free, cap) - column
-    slack = torch.where(free > cap, (free - cap) * (cap - column), 0.0)
+    there = arriving > -torch.inf
+    free = torch.where(there, task.wanted - potential / sharpness.view(-1, 1, 1, 1), 0.0)
+    meant = torch.minimum(free, cap)
+    over = torch.where(free > cap, free - cap, 0.0)
+    room = torch.where(free > cap, cap, 0.0)  # no infinite cap is multiplied by 0
+    quadratic = torch.where(there, (task.wanted - meant) * (task.wanted + meant) / 2, 0.0)
+    entropy = (task.originals * torch.where(task.originals > 0, source, 0.0)).sum(dim=(1, 2, 3))
     return Sweep(
         source=source,
         arriving=arriving,
         column=column,
         price=price,
         cost=cost,
-        error=miss.abs().sum(dim=(1, 2, 3)),
-        gap=(miss.square() / 2 + slack).sum(dim=(1, 2, 3)) + price * (task.budget - cost).clamp_min(0) / sharpness,
+        error=(meant - column).abs().sum(dim=(1, 2, 3)),
+        gap=((meant - column).square() / 2 + over * (room - column)).sum(dim=(1, 2, 3))
+        + price * (task.budget - cost).clamp_min(0) / sharpness,
+        dual=(quadratic - over * room).sum(dim=(1, 2, 3)) + (entropy - price * task.budget) / sharpness,
     )
 
 
-def answer(arriving: Images, potential: Images, *, task: Task, sharpness: float) -> Images:
+def answer(arriving: Images, potential: Images, *, task: Task, sharpness: PerImage) -> Images:
     """The best target potential for a plan's source factors, cap included; unchanged where nothing arrives."""
-    cap = task.cap.view(-1, 1, 1, 1)
-    wish = sharpness * task.wanted
+    cap, sharp = task.cap.view(-1, 1, 1, 1), sharpness.view(-1, 1, 1, 1)
+    wish = sharp * task.wanted
     full = cap.log() - arriving
-    free = wish - wright_omega(torch.log(task.cap.new_tensor(sharpness)) + wish + arriving)
-    best = torch.where(wish - sharpness * cap > full, full, free)
+    free = wish - wright_omega(sharp.log() + wish + arriving)
+    best = torch.where(wish - sharp * cap > full, full, free)
     return torch.where(arriving > -torch.inf, best, potential)
 
 
@@ -128,17 +138,17 @@ class Past(NamedTuple):
     answers: Tensor  # (MEMORY, B, C, H, W) changes of the answer
     begin: Images  # where the last sweep began
     end: Images  # and what it answered
-    error: PerImage  # before it; infinite where the next sweep must be a plain one
+    dual: PerImage  # objective before it; minus infinity where the next sweep must be a plain one
+    extrapolated: Tensor  # (B,) bool
 
     def select(self, keep: Tensor) -> Past:
         """The memory of some of the images."""
-        return Past(self.steps[:, keep], self.answers[:, keep], self.begin[keep], self.end[keep], self.error[keep])
+        steps, answers, *rest = self
+        return Past(steps[:, keep], answers[:, keep], *(field[keep] for field in rest))
 
 
-def solve(
-    task: Task, *, window: Window, sharpness: float, limit: int, target: Images, price: PerImage
-) -> Solved:
-    """Sweep until every image has converged; finished ones leave the batch."""
+def solve(task: Task, *, window: Window, sharpness: float, limit: int, target: Images, price: PerImage) -> Solved:
+    """Sweep until every image has converged; finished ones leave the batch, cold ones start from warmer ones."""
     idle = (task.budget <= 0) | (task.originals.flatten(1).amax(dim=1) <= 0) | (not window.rings)
     found = Solved(
         source=torch.full_like(task.originals, -torch.inf),
@@ -151,45 +161,59 @@ def solve(
         cost=torch.zeros_like(price),
     )
     active = torch.nonzero(~idle).flatten()
-    potential, price = found.target[active], found.price[active]
+    stage = first_stage(task.select(active), window=window, sharpness=sharpness)
+    potential = found.target[active] * (stage / sharpness).view(-1, 1, 1, 1)
+    price = found.price[active] * stage / sharpness
     nothing = potential.new_zeros(MEMORY, *potential.shape)
-    past = Past(nothing, nothing, potential, potential, torch.full_like(price, torch.inf))
-    extrapolated = torch.zeros_like(price, dtype=torch.bool)
-    number = 0
+    never = torch.zeros_like(price, dtype=torch.bool)
+    past = Past(nothing, nothing, potential, potential, torch.full_like(price, -torch.inf), never)
     while len(active):
-        current = sweep(potential, task=task.select(active), window=window, sharpness=sharpness, price=price)
-        done = (current.error <= task.tolerance[active]) | ((number >= limit) & ~extrapolated)
-        column = (current.source + 1, potential, current.price, current.column)
-        row = (torch.full_like(active, number), current.error, current.gap, current.cost)
-        for field, value in zip(found, (*column, *row), strict=True):
+        these = task.select(active)
+        current = sweep(potential, task=these, window=window, sharpness=stage, price=price)
+        last = stage >= sharpness
+        wanted = torch.where(last, these.tolerance, these.tolerance.clamp_min(STAGE_TOLERANCE))
+        astray = past.extrapolated & ~(current.dual >= past.dual - 1e-12 * past.dual.abs())
+        fits = ((current.error <= wanted) | (found.sweeps[active] >= limit)) & ~astray
+        done = fits & last
+        result = (current.source + 1, potential, current.price, current.column)
+        numbers = (found.sweeps[active], current.error, current.gap, current.cost)
+        for field, value in zip(found, (*result, *numbers), strict=True):
             field[active[done]] = value[done]
+        found.sweeps[active[~fits]] += 1
+        reply = answer(current.arriving, potential, task=these, sharpness=stage)
+        potential, past = advance(potential, reply, current.dual, past, astray=astray, cooler=fits)
+        growth = torch.where(fits, (stage * COOLING).clamp_max(sharpness) / stage, 1.0)
+        potential, price, stage = potential * growth.view(-1, 1, 1, 1), current.price * growth, stage * growth
+        stage = torch.where(stage > sharpness * (1 - 1e-12), sharpness, stage)
         go = ~done
-        active, price, past = active[go], current.price[go], past.select(go)
-        number += 1
-        reply = answer(current.arriving[go], potential[go], task=task.select(active), sharpness=sharpness)
-        potential, extrapolated, past = advance(
-            potential[go], reply, current.error[go], extrapolated[go], past, accelerate=accelerate and number < limit
-        )
+        active, stage, potential, price, past = active[go], stage[go], potential[go], price[go], past.select(go)
     return found
 
 
+def first_stage(task: Task, *, window: Window, sharpness: float) -> PerImage:
+    """The sharpness at which each image is solved first: gentle, measured by the spread of what it can reach."""
+    reached = log_rings(task.originals.log(), window=window).amax(dim=2) > -torch.inf
+    high = torch.where(reached, task.wanted, -torch.inf).amax(dim=(1, 2, 3))
+    low = torch.where(reached, task.wanted, torch.inf).amin(dim=(1, 2, 3))
+    return (GENTLE / (high - low).clamp_min(1e-300)).clamp_max(sharpness)
+
+
 def advance(
-    potential: Images, reply: Images, error: PerImage, extrapolated: Tensor, past: Past, *, accelerate: bool
-) -> tuple[Images, Tensor, Past]:
-    """The next potential: extrapolated from the last sweeps, or a plain step where that went astray."""
-    astray = extrapolated & ~(error <= 2 * past.error)
-    plain = astray | torch.isinf(past.error)
+    potential: Images, reply: Images, dual: PerImage, past: Past, *, astray: Tensor, cooler: Tensor
+) -> tuple[Images, Past]:
+    """The next potential: extrapolated from the last sweeps; the plain answer where that went astray.
+
+    Where a stage is complete (`cooler`) the potential stays, and the past is forgotten.
+    """
+    plain = astray | cooler | torch.isinf(past.dual)
     wide = (-1, 1, 1, 1)
     steps = torch.cat([((reply - potential) - (past.end - past.begin)).unsqueeze(0), past.steps[:-1]])
     answers = torch.cat([(reply - past.end).unsqueeze(0), past.answers[:-1]])
     steps, answers = (torch.where(plain.view(*wide), 0.0, memory) for memory in (steps, answers))
-    extrapolate = ~plain & accelerate
-    extrapolation = reply - correction(steps, answers, reply - potential)
-    moved = torch.where(extrapolate.view(*wide), extrapolation, reply)
-    # Where the last extrapolation went astray, go back to where the plain sweep would have led.
+    moved = reply - correction(steps, answers, reply - potential)  # without a past there is no correction
     moved = torch.where(astray.view(*wide), past.end, moved)
-    remembered = Past(steps, answers, potential, reply, torch.where(astray, torch.inf, error))
-    return moved, extrapolate, remembered
+    moved = torch.where(cooler.view(*wide), potential, moved)
+    return moved, Past(steps, answers, potential, reply, torch.where(astray | cooler, -torch.inf, dual), ~plain)
 
 
 def correction(steps: Tensor, answers: Tensor, residual: Images) -> Images:
