@@ -44,8 +44,29 @@ class AttackResult:
             & (proof.mass_drift <= 1e-6)
         )
 
+    def improved_by(self, other: AttackResult, index: torch.Tensor) -> AttackResult:
+        """This result with the successes of another attack on some of its images; its steps are added."""
+        steps = self.steps.clone()
+        steps[index] += other.steps
+        won = other.success & ~self.success[index]
+
+        def take(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+            mixed = ours.clone()
+            mixed[index[won]] = theirs[won]
+            return mixed
+
+        return AttackResult(
+            images=take(self.images, other.images),
+            success=take(self.success, other.success),
+            radius=self.radius,
+            steps=steps,
+            plan=Plan(window=self.plan.window, flows=take(self.plan.flows, other.plan.flows)),
+            certificate=Certificate(*map(take, self.certificate, other.certificate)),
+        )
+
     def __len__(self) -> int:
         return len(self.images)
 
     def __repr__(self) -> str:
-        return f"AttackResult({len(self)} images, {int(self.success.sum())} fooled, {int(self.trusted.sum())} proven inside)"
+        proven, fooled = int(self.trusted.sum()), int(self.success.sum())
+        return f"AttackResult({len(self)} images, {fooled} fooled, {proven} proven inside)"

@@ -17,7 +17,7 @@ from massmover.geometry import Window, gather, reachable, scatter
 from massmover.transport.plan import Plan
 from massmover.transport.repair import Repaired, repair
 from massmover.transport.roots import decreasing_root
-from massmover.types import Images, PerChannel, PerImage
+from massmover.types import Flows, Images, PerChannel, PerImage
 
 SEND_BACK_SWEEPS = 8  # in the search; the final repair sweeps until it is done
 
@@ -111,11 +111,16 @@ def move_mass_torch(
     plan, price = priced_plan(
         potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor
     )
-    moving = plan.flows.clone()
+    flows = send_back(plan.flows, originals=originals, window=window)
+    return Move(images=scatter(flows, window=window).clamp(0, 1), price=price)
+
+
+def send_back(flows: Flows, *, originals: Images, window: Window) -> Flows:
+    """Let overfull pixels return mass, a few sweeps of it: good enough to search with, not yet a proof."""
+    moving = flows.clone()
     moving[:, :, 0] = 0
-    inflow = scatter(moving, window=window)
+    inflow, leaving = scatter(moving, window=window), moving.sum(dim=2)
     share = torch.ones_like(inflow)
-    leaving = moving.sum(dim=2)
     for _ in range(SEND_BACK_SWEEPS):
         room = (1 - originals + leaving).clamp_min(0)
         overfull = share * inflow > room + 1e-6
@@ -123,7 +128,9 @@ def move_mass_torch(
             break
         share = torch.where(overfull, torch.minimum(share, room / inflow.clamp_min(1e-30)), share)
         leaving = (moving * gather(share, window=window)).sum(dim=2)
-    return Move(images=(originals - leaving + share * inflow).clamp(0, 1), price=price)
+    kept = moving * gather(share, window=window)
+    kept[:, :, 0] = originals - leaving
+    return kept
 
 
 def certified_move(
