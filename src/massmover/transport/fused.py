@@ -7,12 +7,14 @@ on digits is one in five; finished images cost nothing, for they are not in the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import njit
 
 from massmover.geometry import Window
 from massmover.transport.potential import SEND_BACK_SWEEPS, Move, relative_weights
@@ -35,20 +37,41 @@ def move_mass_fused(
     """`move_mass` for float32 images on the CPU."""
     moves, ring_of, costs = move_table(window)
     guess = torch.ones_like(budget) if price is None else price
-    images, prices = _move_batch(
+    moved, prices = torch.empty_like(originals, memory_format=torch.contiguous_format), torch.empty_like(budget)
+    arrays = (
         potential.contiguous().numpy(),
         originals.contiguous().numpy(),
         budget.double().numpy(),
         weights.double().contiguous().numpy(),
         relative_weights(weights, originals).double().contiguous().numpy(),
-        moves,
-        ring_of,
-        costs,
         guess.double().numpy(),
-        floor,
-        SEND_BACK_SWEEPS,
+        moved.numpy(),
+        prices.numpy(),
     )
-    return Move(images=torch.from_numpy(images), price=torch.from_numpy(prices))
+
+    def work(part: slice) -> None:
+        _move_images(*(array[part] for array in arrays), moves, ring_of, costs, floor, SEND_BACK_SWEEPS)
+
+    in_parallel(work, count=len(originals))
+    return Move(images=moved, price=prices)
+
+
+def in_parallel(work: Callable[[slice], None], *, count: int) -> None:
+    """Do work that releases Python's lock on slices of a batch, on as many threads as torch uses.
+
+    Plain threads that sleep while they wait: the busy waiting of OpenMP is ruinous where cores are shared.
+    """
+    threads = min(torch.get_num_threads(), count)
+    if threads <= 1:
+        work(slice(0, count))
+        return
+    size = -(-count // (4 * threads))  # smaller slices than threads: some images take longer than others
+    list(_pool(threads).map(work, [slice(start, start + size) for start in range(0, count, size)]))
+
+
+@lru_cache(maxsize=8)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="massmover")
 
 
 @lru_cache(maxsize=64)
@@ -65,16 +88,13 @@ def move_table(window: Window) -> tuple[Any, Any, Any]:
     )
 
 
-@njit(cache=True, parallel=True)
-def _move_batch(potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps):  # type: ignore[no-untyped-def]
-    images = np.empty_like(originals)
-    price = np.empty(originals.shape[0], dtype=np.float64)
-    for b in prange(originals.shape[0]):
+@njit(cache=True, nogil=True)
+def _move_images(potential, originals, budget, weights, relative, guess, images, price, moves, ring_of, costs, floor, sweeps):  # type: ignore[no-untyped-def]  # noqa: E501
+    for b in range(originals.shape[0]):
         price[b] = _move_one(
             potential[b], originals[b], budget[b], weights[b], relative[b], moves, ring_of, costs, guess[b], floor,
             sweeps, images[b],
         )  # fmt: skip
-    return images, price
 
 
 @njit(cache=True)
@@ -201,7 +221,7 @@ def _price(potential, originals, weights, relative, moves, ring_of, costs, budge
     most = 0.0
     for c in range(relative.shape[0]):
         most = max(most, relative[c])
-    for _ in range(200):
+    for attempt in range(200):
         if not abs(point - reference) * farthest * most <= 40.0:
             reference = point
             _rows(potential, originals, weights, relative, moves, ring_of, costs, reference, place, starts, shares,
@@ -230,7 +250,9 @@ def _price(potential, originals, weights, relative, moves, ring_of, costs, budge
             newton = point + math.log(cost / budget) * cost / -slope
         if high == math.inf:
             newton = min(newton, 4.0 * low + 8.0)
-        if low == floor and cost <= budget and (newton <= floor or newton >= point):
+        if attempt % 4 == 3 and high < math.inf:
+            point = 0.5 * (low + high)  # Newton may creep along a cliff
+        elif low == floor and cost <= budget and (newton <= floor or newton >= point):
             point = floor
         elif newton > low and newton < high:
             point = newton
@@ -238,6 +260,10 @@ def _price(potential, originals, weights, relative, moves, ring_of, costs, budge
             point = 4.0 * low + 8.0
         else:
             point = 0.5 * (low + high)
+    if not abs(point - reference) * farthest * most <= 40.0:
+        reference = point
+        _rows(potential, originals, weights, relative, moves, ring_of, costs, reference, place, starts, shares,
+              stay, paid, sums)  # fmt: skip
     return point, reference
 
 

@@ -29,7 +29,7 @@ def decreasing_root(
     point = torch.ones_like(target) if guess is None else guess.to(target)
     found = torch.full_like(target, torch.inf)  # the lowest price known to be affordable
     done = target <= 0  # no price is high enough; the answer stays infinite
-    for _ in range(steps):
+    for attempt in range(steps):
         value, slope = function(point)
         above = value > target
         close = (value - target).abs() <= accuracy * target
@@ -42,7 +42,10 @@ def decreasing_root(
         # Where nothing bounds the root from above yet, a flat slope must not throw it to infinity.
         newton = torch.where(torch.isinf(high), newton.clamp_max(4 * low + 8), newton)
         middle = torch.where(torch.isinf(high), 4 * low + 8, (low + high) / 2)
-        sound = (newton > low) & (newton < high) & (value > 1e6 * tiny)  # ratios of vanishing numbers tell nothing
+        # Ratios of vanishing numbers tell nothing, and along a cliff Newton creeps: then the bracket is halved.
+        sound = (newton > low) & (newton < high) & (value > 1e6 * tiny)
+        if attempt % 4 == 3:
+            sound = sound & torch.isinf(high)
         inside = torch.where(sound, newton, middle)
         at_zero = (low == 0) & ~above & ((newton <= 0) | (newton >= point))  # perhaps nothing has to be paid: look
         point = torch.where(done, point, torch.where(at_zero, 0.0, inside))

@@ -14,6 +14,7 @@ the sweeps. Source: Hu, Yang, Swaminathan, Salman 2020, section 4; Wong, Schmidt
 from __future__ import annotations
 
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -148,8 +149,6 @@ class ConstrainedSinkhorn:
 
     def _solve_fused(self, task: Task, window: Window, target: Images, price: PerImage) -> Solved:
         """One image per thread. An image without mass, budget or moves stays as it is."""
-        from numba import get_num_threads
-
         from massmover.transport.sinkhorn_kernel import project_image
         from massmover.transport.sinkhorn_rings import ring_table
 
@@ -168,7 +167,8 @@ class ConstrainedSinkhorn:
             out = (source[b], images[b], numbers[b])
             project_image(these, 1 / self.temperature, moves, self.sweeps, potential[b], guess[b], out)
 
-        with ThreadPoolExecutor(get_num_threads()) as pool:
+        # Numba's own threads would change how many PyTorch uses; the kernel works outside Python's lock instead.
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(one, range(len(images))))
         found_price, sweeps, error, gap, cost = torch.from_numpy(numbers).unbind(dim=1)
         return Solved(
