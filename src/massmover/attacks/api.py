@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.ensemble import Ensemble
+from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack, wong
 from massmover.attacks.result import AttackResult
-from massmover.checks import check_images, check_labels, check_radius
+from massmover.checks import check_images, check_labels, check_radius, inference_mode_of, logits_of
 from massmover.threat import WassersteinBall
 from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
 
@@ -33,7 +36,9 @@ class Attack(Protocol):
 
 
 METHODS: Mapping[str, Callable[[], Attack]] = {
+    "auto": Ensemble,
     "ascent": PlanAscent,
+    "frank-wolfe": FrankWolfe,
     "sinkhorn": SinkhornAttack,
     "wong": wong,
 }
@@ -45,7 +50,7 @@ def attack(
     labels: Tensor,
     *,
     radius: float,
-    method: str = "ascent",
+    method: str = "auto",
     window: int | None = 5,
     ground: Ground = "euclidean",
     power: float = 1.0,
@@ -60,8 +65,18 @@ def attack(
     """
     if method not in METHODS:
         raise MassmoverError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
-    pixels = check_images(images)
-    truth = check_labels(labels, batch=len(pixels)).to(pixels.device)
-    aims = None if targets is None else check_labels(targets, batch=len(pixels)).to(pixels.device)
+    pixels, truth, aims = checked(model, images, labels, targets=targets)
     ball = WassersteinBall(check_radius(radius), window=window, ground=ground, power=power, normalisation=normalisation)
     return METHODS[method]().run(model, pixels, truth, ball=ball, targets=aims, seed=seed)
+
+
+def checked(
+    model: Classifier, images: Tensor, labels: Tensor, *, targets: Tensor | None
+) -> tuple[Images, Labels, Labels | None]:
+    """What the caller gave, once it is known to fit together; the model is asked how many classes it has."""
+    pixels = check_images(images)
+    with inference_mode_of(model), torch.no_grad():
+        classes = logits_of(model, pixels[:1]).shape[1] if len(pixels) else None
+    truth = check_labels(labels, batch=len(pixels), classes=classes).to(pixels.device)
+    aims = None if targets is None else check_labels(targets, batch=len(pixels), classes=classes).to(pixels.device)
+    return pixels, truth, aims

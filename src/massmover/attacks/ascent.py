@@ -20,6 +20,8 @@ from massmover.checks import inference_mode_of
 from massmover.threat import WassersteinBall
 from massmover.types import Classifier, Images, Labels, PerImage
 
+COLDEST = 500.0  # prices above this are scaled down with their potentials: the plan is sharp enough
+
 
 class Climbed(NamedTuple):
     """The best potential an ascent found for each image, and how well it did."""
@@ -75,6 +77,7 @@ class PlanAscent:
     def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
         """One ascent from given potentials."""
         potential, velocity, previous = start.clone(), torch.zeros_like(start), problem.images.clone()
+        cap = torch.zeros_like(start)  # what full pixels charge for coming in
         step_size = torch.ones_like(problem.mass())
         price = torch.full_like(problem.budget, 2 * self.floor)
         best = _unmoved(problem, won=torch.zeros_like(problem.labels, dtype=torch.bool))
@@ -86,12 +89,13 @@ class PlanAscent:
                 break
             # forward
             part = problem.select(active)
-            images, price[active] = part.move(potential[active], price=price[active], floor=self.floor)
+            capped = potential[active] - cap[active]
+            images, price[active], crowding = part.move(capped, price=price[active], floor=self.floor)
             margin, gradient = part.slope(model, images, loss=self.loss)
             best.steps[active] += 1
             # track
-            better = active[margin > best.margin[active]]
-            best.potential[better], best.price[better] = potential[better], price[better]
+            better = margin > best.margin[active]
+            best.potential[active[better]], best.price[active[better]] = capped[better], price[active[better]]
             best.margin[active] = torch.maximum(best.margin[active], margin)
             # step
             moved = (images - previous[active]).abs().sum(dim=(1, 2, 3)) / 2 / mass[active].clamp_min(1e-30)
@@ -102,7 +106,12 @@ class PlanAscent:
             standing = margin <= 0
             active, gradient = active[standing], gradient[standing] * reach[active[standing]]
             velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
+            step_size[active] = step_size[active].minimum(price[active].to(step_size))
             potential[active] += step_size[active].view(-1, 1, 1, 1) * velocity[active]
+            most = price[active].view(-1, 1, 1, 1).to(cap)
+            cap[active] = (cap[active] + crowding[standing].clamp(-most, most)).clamp_min(0)
+            cooling = (COLDEST / most).clamp_max(1)
+            potential[active], cap[active] = cooling * potential[active], cooling * cap[active]
         return best
 
     def _wanted_move(self, step: int) -> float:

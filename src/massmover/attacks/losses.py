@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch.nn import functional as F
 
 from massmover.types import Labels, Logits, MassmoverError, PerImage
 
@@ -16,11 +15,11 @@ LOSSES: tuple[LossName, ...] = ("cross-entropy", "margin", "dlr")
 def loss_of(logits: Logits, labels: Labels, *, name: LossName, targets: Labels | None = None) -> PerImage:
     """The loss to climb; with targets, the one that leads to them."""
     if name == "cross-entropy":
-        return (
-            F.cross_entropy(logits, labels, reduction="none")
-            if targets is None
-            else -F.cross_entropy(logits, targets, reduction="none")
-        )
+        # As log odds: cross-entropy is softplus of them, so the direction of the gradient is the same, without the
+        # factor that rounds to zero for a confident classifier.
+        aim = labels if targets is None else targets
+        odds = logits.scatter(1, aim[:, None], -torch.inf).logsumexp(dim=1) - logits.gather(1, aim[:, None]).squeeze(1)
+        return odds if targets is None else -odds
     margin = margin_of(logits, labels, targets=targets)
     if name == "margin":
         return margin

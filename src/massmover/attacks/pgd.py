@@ -26,7 +26,8 @@ from massmover.types import Classifier, Images, Labels, MassmoverError, PerChann
 
 Direction = Literal["gradient", "sign", "l2", "conjugate"]
 DIRECTIONS: tuple[Direction, ...] = ("gradient", "sign", "l2", "conjugate")
-CONJUGATE_CONTRAST = 50.0  # potential between the best and the worst pixel of a conjugate step
+CONJUGATE_CONTRAST = 50.0  # largest potential of a conjugate step, the gradient's largest entry
+VANISHING = 1e-20  # mass below this is left out of a conjugate step, for it has no float32 reciprocal
 
 Progress = Callable[[int, int, int], None]  # (steps done, steps at most, images that still resist)
 
@@ -223,8 +224,9 @@ class SinkhornAttack:
         direction = scaled(gradient, self.direction)
         if self.direction == "conjugate":
             budget = torch.full_like(mass.flatten(), size)
+            held = torch.where(current < VANISHING, 0.0, current)
             best = move_mass(
-                CONJUGATE_CONTRAST * direction, originals=current, budget=budget, weights=weights, window=window
+                CONJUGATE_CONTRAST * direction, originals=held, budget=budget, weights=weights, window=window
             )
             direction = scaled(best.images - current, "gradient")
         unit = mass if self.step_unit == "mass" else torch.ones_like(mass)

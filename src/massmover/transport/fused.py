@@ -38,6 +38,7 @@ def move_mass_fused(
     moves, ring_of, costs = move_table(window)
     guess = torch.ones_like(budget) if price is None else price
     moved, prices = torch.empty_like(originals, memory_format=torch.contiguous_format), torch.empty_like(budget)
+    crowding = torch.empty_like(moved)
     arrays = (
         potential.contiguous().numpy(),
         originals.contiguous().numpy(),
@@ -46,6 +47,7 @@ def move_mass_fused(
         relative_weights(weights, originals).double().contiguous().numpy(),
         guess.double().numpy(),
         moved.numpy(),
+        crowding.numpy(),
         prices.numpy(),
     )
 
@@ -53,7 +55,7 @@ def move_mass_fused(
         _move_images(*(array[part] for array in arrays), moves, ring_of, costs, floor, SEND_BACK_SWEEPS)
 
     in_parallel(work, count=len(originals))
-    return Move(images=moved, price=prices)
+    return Move(images=moved, price=prices, crowding=crowding)
 
 
 def in_parallel(work: Callable[[slice], None], *, count: int) -> None:
@@ -89,16 +91,16 @@ def move_table(window: Window) -> tuple[Any, Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def _move_images(potential, originals, budget, weights, relative, guess, images, price, moves, ring_of, costs, floor, sweeps):  # type: ignore[no-untyped-def]  # noqa: E501
+def _move_images(potential, originals, budget, weights, relative, guess, images, crowding, price, moves, ring_of, costs, floor, sweeps):  # type: ignore[no-untyped-def]  # noqa: E501
     for b in range(originals.shape[0]):
         price[b] = _move_one(
             potential[b], originals[b], budget[b], weights[b], relative[b], moves, ring_of, costs, guess[b], floor,
-            sweeps, images[b],
+            sweeps, images[b], crowding[b],
         )  # fmt: skip
 
 
 @njit(cache=True)
-def _move_one(potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps, images):  # type: ignore[no-untyped-def]
+def _move_one(potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps, images, crowding):  # type: ignore[no-untyped-def]  # noqa: E501
     channels, height, width = originals.shape
     pixels = height * width
     rows = 0
@@ -120,7 +122,8 @@ def _move_one(potential, originals, budget, weights, relative, moves, ring_of, c
     for c in range(channels):
         _flows(originals[c].ravel(), moves, ring_of, costs, (price - reference) * relative[c], place, shares, stay,
                sums, target, starts[c], starts[c + 1], height, width)  # fmt: skip
-        _arrive(originals[c].ravel(), shares, target, place, starts[c], starts[c + 1], sweeps, images[c].ravel())
+        _arrive(originals[c].ravel(), shares, target, place, starts[c], starts[c + 1], sweeps, images[c].ravel(),
+                crowding[c].ravel())  # fmt: skip
     return price
 
 
@@ -288,18 +291,24 @@ def _flows(originals, moves, ring_of, costs, rate, place, shares, stay, sums, ta
 
 
 @njit(cache=True, fastmath=True)
-def _arrive(originals, flows, target, place, start, end, sweeps, images):  # type: ignore[no-untyped-def]
+def _arrive(originals, flows, target, place, start, end, sweeps, images, crowding):  # type: ignore[no-untyped-def]
     """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
     pixels = originals.shape[0]
+    mobile = np.full(pixels, np.float32(1e-6))  # how fast a pixel's mass grows with its potential
     inflow = np.zeros(pixels, dtype=np.float32)
     leaving = np.zeros(pixels, dtype=np.float32)
     share = np.ones(pixels, dtype=np.float32)
     for row in range(start, end):
         total = np.float32(0.0)
+        there = originals[place[row]]
         for k in range(flows.shape[1]):
             inflow[target[row, k]] += flows[row, k]
+            mobile[target[row, k]] += flows[row, k] * (np.float32(1.0) - flows[row, k] / there)
             total += flows[row, k]
         leaving[place[row]] = total
+        mobile[place[row]] += total * (np.float32(1.0) - total / there)
+    for p in range(pixels):
+        crowding[p] = (originals[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
     for _ in range(sweeps):
         overfull = False
         for p in range(pixels):

@@ -27,6 +27,7 @@ class Move(NamedTuple):
 
     images: Images  # after the move
     price: PerImage  # of a unit of distance
+    crowding: Images  # by how much a pixel's potential would have to fall for it to be exactly full
 
 
 class Priced(NamedTuple):
@@ -112,7 +113,19 @@ def move_mass_torch(
         potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor
     )
     flows = send_back(plan.flows, originals=originals, window=window)
-    return Move(images=scatter(flows, window=window).clamp(0, 1), price=price)
+    images = scatter(flows, window=window).clamp(0, 1)
+    return Move(images=images, price=price, crowding=crowding_of(plan.flows, originals=originals, window=window))
+
+
+def crowding_of(flows: Flows, *, originals: Images, window: Window) -> Images:
+    """How far each potential is from the one that fills its pixel exactly, by one Newton step. Equation (7).
+
+    Positive where a plan overfills the pixel. A pixel's mass grows with its potential at the rate sum_i P_ij (1 - p_ij),
+    p_ij the part of pixel i's mass that goes there: mass that comes anyway does not count.
+    """
+    part = flows / originals.unsqueeze(2).clamp_min(torch.finfo(flows.dtype).tiny)
+    mobile = scatter(flows * (1 - part), window=window)
+    return (scatter(flows, window=window) - 1) / mobile.clamp_min(1e-6)
 
 
 def send_back(flows: Flows, *, originals: Images, window: Window) -> Flows:

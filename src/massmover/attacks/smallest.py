@@ -1,0 +1,195 @@
+"""The smallest radius that breaks each image, for all images at once.
+
+Every image keeps a bracket of its own. A success is first walked back towards the original, for that is free (the
+cost of a mix with "stay" is proportional, docs/algorithms.md (3)), so that each attack tightens the bracket by more
+than half; a failure raises the lower end. The answer is an upper bound of the true smallest radius, with its proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from massmover.attacks.api import checked
+from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.ensemble import Ensemble
+from massmover.attacks.frank_wolfe import FrankWolfe
+from massmover.attacks.problem import Problem
+from massmover.attacks.result import AttackResult
+from massmover.checks import check_radius, inference_mode_of
+from massmover.threat import WassersteinBall, pixel_count
+from massmover.transport.plan import Certificate, Plan
+from massmover.transport.repair import repair
+from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation, PerImage
+
+SEARCHERS = {"ascent": PlanAscent, "frank-wolfe": FrankWolfe, "auto": Ensemble}
+WALK_BACK = 12  # halvings of the way back to the original
+NARROW = 1.01  # a bracket whose ends are this close is not split again
+
+
+class Curve(NamedTuple):
+    """Accuracy against radius: a staircase that falls at every smallest radius."""
+
+    radius: Tensor  # (B,), sorted, infinite where no radius broke the image
+    accuracy: Tensor  # (B,), just above each radius
+
+
+@dataclass(frozen=True, eq=False)
+class SmallestResult:
+    """Per image the closest wrongly classified image that was found, and the plan that proves how close it is."""
+
+    images: Images
+    success: PerImage
+    radius: PerImage  # certified; 0 for a clean mistake, infinite where nothing was found
+    lower: PerImage  # the largest radius at which the attack failed; no proof, an attack may miss
+    steps: PerImage
+    plan: Plan
+    certificate: Certificate
+
+    def accuracy_at(self, radius: float) -> float:
+        """The share of images that no image found within the radius breaks."""
+        return float((self.radius > radius).double().mean())
+
+    def curve(self) -> Curve:
+        """The whole accuracy curve from the one run."""
+        ordered = self.radius.sort().values
+        left = torch.arange(len(ordered) - 1, -1, -1, dtype=torch.float64)
+        return Curve(radius=ordered, accuracy=left / max(len(ordered), 1))
+
+    def area(self, largest: float) -> float:
+        """Area under the accuracy curve up to a radius: the mean of the radii, cut off there."""
+        return float(self.radius.clamp_max(largest).mean())
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def smallest_radius(
+    model: Classifier,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    method: str = "ascent",
+    largest: float | None = None,
+    rounds: int = 8,
+    window: int | None = 5,
+    ground: Ground = "euclidean",
+    power: float = 1.0,
+    normalisation: Normalisation = "image",
+    targets: Tensor | None = None,
+    seed: int = 0,
+) -> SmallestResult:
+    """Find, for every image, how little mass has to move how far until the classifier is wrong.
+
+    `largest` is where the search gives up (default: one pixel, radius 1.0); `rounds` attacks are made at most.
+    """
+    if method not in SEARCHERS:
+        raise MassmoverError(f"unknown method {method!r} for the smallest radius: use one of {', '.join(SEARCHERS)}")
+    pixels, truth, aims = checked(model, images, labels, targets=targets)
+    limit = 1.0 if largest is None else check_radius(largest)
+    ball = WassersteinBall(limit, window=window, ground=ground, power=power, normalisation=normalisation)
+    search = _Search.begin(model, pixels, truth, ball=ball, targets=aims)
+    for _ in range(rounds):
+        open_ = search.open()
+        if not len(open_):
+            break
+        guess = search.next_radius(open_, first=20 / pixel_count(pixels))
+        found = SEARCHERS[method]().run(
+            model,
+            pixels[open_],
+            truth[open_],
+            ball=ball,
+            targets=None if aims is None else aims[open_],
+            seed=seed,
+            budget=guess,
+        )
+        walked = walk_back(model, search.problem.select(open_), found)
+        search.learn(open_, guess, walked)
+    return search.answer()
+
+
+def walk_back(model: Classifier, problem: Problem, found: AttackResult) -> AttackResult:
+    """Mix every success with its original as far as the classifier stays wrong; the cost falls in proportion."""
+    enough, far = torch.ones_like(found.radius), torch.zeros_like(found.radius)
+    towards = found.images - problem.images
+    with inference_mode_of(model):
+        for _ in range(WALK_BACK):
+            middle = (enough + far) / 2
+            images = problem.images + middle.view(-1, 1, 1, 1).to(towards) * towards
+            wrong = problem.fooled(model, images)
+            enough, far = torch.where(wrong, middle, enough), torch.where(wrong, far, middle)
+        stay = torch.zeros_like(found.plan.flows)
+        stay[:, :, 0] = problem.images.double()
+        mixed = torch.lerp(stay, found.plan.flows, enough.view(-1, 1, 1, 1, 1))
+        plan = Plan(window=found.plan.window, flows=mixed)
+        proof = repair(plan, originals=problem.images, weights=problem.weights, budget=found.radius)
+        walked = problem.answer(model, proof, steps=found.steps)
+    # Rounding the mix anew can undo a success on the very edge; then the unwalked one stands.
+    kept = walked.improved_by(found, torch.arange(len(found), device=found.radius.device))
+    return replace(kept, steps=found.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The bracket of every image, and the best example so far; `learn` is the only thing that writes to it."""
+
+    problem: Problem
+    limit: float
+    lower: PerImage
+    best: AttackResult
+    upper: PerImage
+
+    @classmethod
+    def begin(
+        cls, model: Classifier, images: Images, labels: Labels, *, ball: WassersteinBall, targets: Labels | None
+    ) -> _Search:
+        problem = Problem.of(images, labels, ball=ball, targets=targets)
+        stay = torch.zeros(*images.shape[:2], len(problem.window.offsets), *images.shape[2:], dtype=torch.float64)
+        stay[:, :, 0] = images.double()
+        plan = Plan(window=problem.window, flows=stay.to(images.device))
+        with inference_mode_of(model):
+            proof = repair(plan, originals=images, weights=problem.weights, budget=problem.budget)
+            best = problem.answer(model, proof, steps=torch.zeros_like(labels))
+        upper = torch.where(best.success, 0.0, torch.inf).to(problem.budget)
+        return cls(problem=problem, limit=ball.radius, lower=torch.zeros_like(upper), best=best, upper=upper)
+
+    def open(self) -> Tensor:
+        """The images whose brackets are still wide."""
+        wide = self.upper > self.lower * NARROW
+        return torch.nonzero(wide & (self.upper > 0) & (self.lower < self.limit)).flatten()
+
+    def next_radius(self, index: Tensor, *, first: float) -> PerImage:
+        """Three times the last failure where nothing has won yet, the geometric middle of the bracket elsewhere."""
+        low, high = self.lower[index], self.upper[index]
+        outward = torch.where(low > 0, 3 * low, first).clamp_max(self.limit)
+        inward = torch.where(low > 0, (low * high).sqrt(), high / 2)
+        return torch.where(torch.isinf(high), outward, inward)
+
+    def learn(self, index: Tensor, radius: PerImage, found: AttackResult) -> None:
+        """Tighten the brackets by what an attack at these radii found."""
+        won = found.success & (found.cost < self.upper[index])
+        self.lower[index] = torch.where(found.success, self.lower[index], radius)
+        self.upper[index[won]] = found.cost[won]
+        self.best.steps[index] += found.steps
+        for ours, theirs in (
+            (self.best.images, found.images),
+            (self.best.success, found.success),
+            (self.best.plan.flows, found.plan.flows),
+            *zip(self.best.certificate, found.certificate, strict=True),
+        ):
+            ours[index[won]] = theirs[won]
+
+    def answer(self) -> SmallestResult:
+        """The best example of each image."""
+        return SmallestResult(
+            images=self.best.images,
+            success=self.best.success,
+            radius=self.upper,
+            lower=self.lower,
+            steps=self.best.steps,
+            plan=self.best.plan,
+            certificate=self.best.certificate,
+        )

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import massmover
+from linear import Linear, best_gain, least_radius
+from massmover import METHODS, MassmoverError, WassersteinBall, attack, smallest_radius, verify
+from massmover.attacks.ascent import PlanAscent, random_potential
+from massmover.attacks.ensemble import Ensemble
+from massmover.attacks.frank_wolfe import FrankWolfe
+from massmover.models import load_model
+from massmover.types import Normalisation
+from scenes import random_images
+
+QUICK: dict[str, Any] = {
+    "ascent": PlanAscent(steps=30),
+    "frank-wolfe": FrankWolfe(steps=20),
+    "auto": Ensemble(steps=10, restarts=1),
+}
+quick = pytest.mark.parametrize("method", QUICK.values(), ids=QUICK.keys())
+
+
+@pytest.fixture(scope="module")
+def classifier() -> nn.Module:
+    return load_model("mnist-standard")
+
+
+def small_network(channels: int, *, seed: int = 0, classes: int = 4) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 3, padding=1), nn.Tanh(), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(72, classes)
+    )
+
+
+def labels_of(model: nn.Module, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = model(images)
+    return logits.argmax(dim=1)
+
+
+class TestLinearClassifier:
+    """For a linear classifier the best attack is a linear programme."""
+
+    slope = torch.randn(1, 1, 9, 8, generator=torch.Generator().manual_seed(3))
+
+    dim = 0.4 * torch.rand(5, 1, 9, 8, generator=torch.Generator().manual_seed(0))
+
+    @pytest.mark.parametrize("radius", [0.01, 0.1])
+    @pytest.mark.parametrize("method", [PlanAscent(), FrankWolfe()], ids=["ascent", "frank-wolfe"])
+    def test_the_attack_reaches_the_optimum(self, method: Any, radius: float) -> None:
+        images = self.dim
+        model = Linear(self.slope, offset=-1e3)  # far out of reach, so that the attack climbs to the end
+        ball = WassersteinBall(radius)
+        result = method.run(model, images, torch.zeros(len(images), dtype=torch.int64), ball=ball)
+        for image, moved in zip(images, result.images, strict=True):
+            best = best_gain(image, self.slope, ball.moves(images), radius)
+            gain = float(((moved - image).double() * self.slope.double()).sum())
+            assert gain <= best + 1e-6
+            assert gain >= 0.99 * best
+
+    @pytest.mark.parametrize("radius", [0.01, 0.1, 0.5])
+    def test_where_half_the_pixels_are_full_most_of_the_optimum_is_reached(self, radius: float) -> None:
+        """A bound on what the pixel box costs the attack: here the capacity of pixels binds nearly everywhere."""
+        images = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
+        images = images[images.sum(dim=(1, 2, 3)) > 0]
+        ball = WassersteinBall(radius)
+        labels = torch.zeros(len(images), dtype=torch.int64)
+        result = PlanAscent().run(Linear(self.slope, offset=-1e3), images, labels, ball=ball)
+        window = ball.moves(images)
+        best = torch.tensor([best_gain(image, self.slope, window, radius) for image in images])
+        gain = ((result.images - images) * self.slope).sum(dim=(1, 2, 3))
+        assert (gain <= best + 1e-5).all()
+        assert (gain / best).mean() >= 0.6
+
+    def test_the_smallest_radius_is_found(self) -> None:
+        images = self.dim
+        offset = -float((images * self.slope).sum(dim=(1, 2, 3)).max()) - 0.5
+        model = Linear(self.slope, offset=offset)
+        found = smallest_radius(model, images, torch.zeros(len(images), dtype=torch.int64), largest=3.0, rounds=14)
+        window = WassersteinBall(1.0).moves(images)
+        assert found.success.all()
+        for index in range(len(images)):
+            truth = least_radius(images[index], self.slope, offset, window)
+            assert truth * (1 - 1e-6) <= found.radius[index].item() <= 1.02 * truth
+
+
+class TestEveryMethod:
+    @quick
+    @pytest.mark.parametrize("radius_pixels", [0, 1, 20, 200, 2000])
+    def test_every_image_is_inside_and_proven(
+        self, method: Any, radius_pixels: float, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+    ) -> None:
+        images, labels = digits[0][:12].clone(), digits[1][:12]
+        images[0] = 0  # black
+        images[1] = 1  # saturated
+        images[2] = (images[2] > 0.3).float()
+        ball = WassersteinBall.from_pixels(radius_pixels, images)
+        result = method.run(classifier, images, labels, ball=ball)
+        verdicts = verify(images, result.images, ball.radius, threads=1)
+        assert verdicts.violations == 0, [verdicts.reason(i) for i in range(12)]
+        assert verdicts.mass_drift.max() < 1e-6
+        assert result.trusted.all()
+        assert result.images.min() >= 0
+        assert result.images.max() <= 1
+        assert (verdicts.distance <= result.cost * (1 + 1e-9) + 1e-12).all()
+        assert torch.equal(result.success, labels_of(classifier, result.images) != labels)
+        assert torch.equal(result.images[:2], images[:2])  # neither black nor full images can change
+
+    @quick
+    @pytest.mark.parametrize("shape", [(3, 5, 7, 4), (1, 1, 1, 6), (2, 3, 9, 9), (2, 1, 1, 1)], ids=str)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+    def test_any_shape_and_dtype(self, method: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        batch, channels, height, width = shape
+        images = random_images(1, batch=batch, channels=channels, height=height, width=width, dtype=dtype)
+        model = small_network(channels).to(dtype)
+        normalisation: Normalisation
+        for normalisation in ("image", "channel"):
+            ball = WassersteinBall(0.2, window=3, normalisation=normalisation)
+            result = method.run(model, images, labels_of(model, images), ball=ball)
+            assert result.images.dtype == dtype
+            verdicts = verify(images, result.images, 0.2, normalisation=normalisation, threads=1)
+            assert verdicts.violations == 0
+
+    @quick
+    def test_a_clean_mistake_costs_nothing(
+        self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+    ) -> None:
+        images, labels = digits[0][:4], (digits[1][:4] + 1) % 10
+        result = method.run(classifier, images, labels, ball=WassersteinBall(0.1))
+        assert result.success.all()
+        assert torch.equal(result.images, images)
+        assert result.cost.max() == 0
+        assert result.steps.max() == 0
+
+    @quick
+    def test_the_order_and_the_batch_do_not_matter(
+        self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+    ) -> None:
+        images, labels = digits[0][:10], digits[1][:10]
+        ball = WassersteinBall.from_pixels(60, images)
+        together = method.run(classifier, images, labels, ball=ball, seed=5)
+        backwards = method.run(classifier, images.flip(0), labels.flip(0), ball=ball, seed=5)
+        halves = [method.run(classifier, images[i : i + 5], labels[i : i + 5], ball=ball, seed=5) for i in (0, 5)]
+        assert torch.equal(together.success, backwards.success.flip(0))
+        assert torch.equal(together.success, torch.cat([half.success for half in halves]))
+        torch.testing.assert_close(together.images, backwards.images.flip(0), rtol=0, atol=1e-3)
+
+    @quick
+    def test_nothing_of_the_callers_is_changed(self, method: Any, digits: tuple[Tensor, Tensor]) -> None:
+        model = load_model("mnist-standard").train()
+        images, labels = digits[0][:4], digits[1][:4]
+        before = images.clone(), labels.clone(), [parameter.clone() for parameter in model.parameters()]
+        method.run(model, images, labels, ball=WassersteinBall(0.05))
+        assert torch.equal(images, before[0])
+        assert torch.equal(labels, before[1])
+        assert all(torch.equal(new, old) for new, old in zip(model.parameters(), before[2], strict=True))
+        assert model.training
+        assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+    @quick
+    def test_targets_are_reached(self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+        images, labels = digits[0][:8], digits[1][:8]
+        targets = (labels + 1) % 10
+        result = method.run(classifier, images, labels, ball=WassersteinBall(1.0), targets=targets)
+        answers = labels_of(classifier, result.images)
+        assert torch.equal(result.success, answers == targets)
+
+    @quick
+    def test_a_zero_gradient_is_no_catastrophe(self, method: Any) -> None:
+        images = random_images(2, batch=3, channels=1, height=6, width=6, dtype=torch.float32)
+        constant = lambda x: torch.stack([x.sum(dim=(1, 2, 3)) * 0 + 1, x.sum(dim=(1, 2, 3)) * 0], dim=1)  # noqa: E731
+        result = method.run(constant, images, torch.zeros(3, dtype=torch.int64), ball=WassersteinBall(0.1))
+        assert not result.success.any()
+        assert torch.isfinite(result.images).all()
+
+    @quick
+    def test_an_empty_batch_stays_empty(self, method: Any) -> None:
+        images = torch.zeros(0, 1, 6, 6)
+        result = method.run(small_network(1), images, torch.zeros(0, dtype=torch.int64), ball=WassersteinBall(0.1))
+        assert len(result) == 0
+
+
+def test_more_budget_breaks_more(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+    images, labels = digits
+    broken = [
+        int(attack(classifier, images[:40], labels[:40], radius=r / 784, method="ascent").success.sum())
+        for r in (0, 50, 300)
+    ]
+    assert broken[0] <= broken[1] <= broken[2]
+    assert broken[2] >= 30
+
+
+def test_the_ensemble_wins_wherever_ascent_does(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+    images, labels = digits[0][:20], digits[1][:20]
+    ball = WassersteinBall.from_pixels(60, images)
+    alone = PlanAscent(steps=15).run(classifier, images, labels, ball=ball)
+    ensemble = Ensemble(steps=15, restarts=0).run(classifier, images, labels, ball=ball)
+    assert (ensemble.success | ~alone.success).all()
+
+
+def test_restarts_depend_on_the_image_and_the_seed_alone() -> None:
+    images = random_images(4, batch=3, channels=1, height=4, width=4, dtype=torch.float32)
+    together = random_potential(images, seed=1)
+    assert torch.equal(together[1:2], random_potential(images[1:2], seed=1))
+    assert not torch.equal(together, random_potential(images, seed=2))
+
+
+class TestSmallestRadius:
+    def test_examples_are_proven_at_their_own_radius(
+        self, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+    ) -> None:
+        images, labels = digits[0][:12], digits[1][:12].clone()
+        labels[0] = (labels[0] + 1) % 10  # a clean mistake
+        found = smallest_radius(classifier, images, labels, rounds=4)
+        won = found.success
+        assert won.sum() >= 10
+        assert found.radius[0] == 0
+        assert verify(images[won], found.images[won], found.radius[won]).violations == 0
+        assert (labels_of(classifier, found.images)[won] != labels[won]).all()
+        assert torch.isinf(found.radius[~won]).all()
+
+    def test_one_run_gives_the_whole_curve(self, classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+        found = smallest_radius(classifier, digits[0][:10], digits[1][:10], rounds=3)
+        curve = found.curve()
+        assert (curve.radius[1:] >= curve.radius[:-1]).all()
+        finite = torch.isfinite(curve.radius)
+        for radius, accuracy in zip(curve.radius[finite].tolist(), curve.accuracy[finite].tolist(), strict=True):
+            assert found.accuracy_at(radius) == pytest.approx(accuracy)
+        steps = torch.linspace(0, 1, 20001, dtype=torch.float64)
+        area = torch.tensor([found.accuracy_at(r) for r in steps.tolist()]).double().mean().item()
+        assert found.area(1.0) == pytest.approx(area, abs=1e-3)
+
+    def test_an_unbreakable_image_has_no_radius(self) -> None:
+        images = random_images(2, batch=2, channels=1, height=5, width=5, dtype=torch.float32)
+        model = Linear(torch.zeros(1, 1, 5, 5), offset=-1.0)
+        found = smallest_radius(model, images, torch.zeros(2, dtype=torch.int64), rounds=3)
+        assert torch.isinf(found.radius).all()
+        assert torch.equal(found.images, images)
+
+
+class TestBadInput:
+    def test_unknown_method(self) -> None:
+        with pytest.raises(MassmoverError, match="unknown method"):
+            attack(small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long(), radius=0.1, method="magic")
+        with pytest.raises(MassmoverError, match="unknown method"):
+            smallest_radius(small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long(), method="wong")
+
+    def test_images_labels_and_radius_are_checked(self) -> None:
+        model, labels = small_network(1), torch.zeros(1, dtype=torch.int64)
+        with pytest.raises(MassmoverError, match="0-255"):
+            attack(model, 255 * torch.ones(1, 1, 4, 4), labels, radius=0.1)
+        with pytest.raises(MassmoverError, match="Labels"):
+            attack(model, torch.rand(1, 1, 4, 4), torch.zeros(2).long(), radius=0.1)
+        with pytest.raises(MassmoverError, match="radius"):
+            attack(model, torch.rand(1, 1, 4, 4), labels, radius=float("nan"))
+        with pytest.raises(MassmoverError, match="below 4"):
+            attack(model, torch.rand(1, 1, 4, 4), labels + 7, radius=0.1)
+
+
+def test_every_method_of_the_table_can_be_called(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+    assert set(METHODS) >= {"auto", "ascent", "frank-wolfe"}
+    assert massmover.attack is attack
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_device_follows_the_input(digits: tuple[Tensor, Tensor]) -> None:
+    model = load_model("mnist-standard").cuda()
+    result = attack(model, digits[0][:8].cuda(), digits[1][:8].cuda(), radius=0.1, method="ascent")
+    assert result.images.is_cuda
+    assert verify(digits[0][:8], result.images, 0.1).violations == 0
