@@ -1,0 +1,43 @@
+"""The accuracy-against-radius figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from massmover.reproduce.curves import Curve
+
+
+def draw(curves: Sequence[Curve], path: Path, *, title: str) -> Path:
+    """Draw every curve, the paper's numbers dashed in the same colour, and write a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for number, curve in enumerate(curves):
+        colour = f"C{number}"
+        axes.plot(
+            curve.radii_pixels,
+            curve.accuracy,
+            "o-",
+            color=colour,
+            label=f"{curve.name}, {curve.protocol}",
+            markersize=4,
+        )
+        if curve.paper is not None:
+            axes.plot(curve.radii_pixels, curve.paper, "x--", color=colour, alpha=0.6, label=f"{curve.name}, printed")
+    axes.set_xscale("log")
+    radii = curves[0].radii_pixels
+    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
+    axes.minorticks_off()
+    axes.set_ylim(-2, 102)
+    axes.set_xlabel("radius × number of pixels")
+    axes.set_ylabel("accuracy under attack (%)")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
