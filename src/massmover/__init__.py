@@ -1,6 +1,6 @@
 """Measure and improve how image classifiers stand up to an adversary that moves pixel mass."""
 
-from massmover.attacks import METHODS, AttackResult, attack
+from massmover.attacks import METHODS, AttackResult, SmallestResult, attack, smallest_radius
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.threat import WassersteinBall
 from massmover.transport.exact import distance_bounds, exact_distance
@@ -17,6 +17,7 @@ __all__ = [
     "MassmoverError",
     "Plan",
     "Repaired",
+    "SmallestResult",
     "Verdicts",
     "WassersteinBall",
     "attack",
@@ -24,5 +25,6 @@ __all__ = [
     "distance_bounds",
     "exact_distance",
     "repair",
+    "smallest_radius",
     "verify",
 ]

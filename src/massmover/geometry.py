@@ -108,9 +108,7 @@ def _rings(window: Window) -> tuple[Ring, ...]:
     return tuple(Ring(cost=window.cost(*members[0]), pairs=tuple(members)) for members in groups.values())
 
 
-def window_for(
-    images: Images, *, size: int | None = 5, ground: Ground = "euclidean", power: float = 1.0
-) -> Window:
+def window_for(images: Images, *, size: int | None = 5, ground: Ground = "euclidean", power: float = 1.0) -> Window:
     """The square window of an odd size, or with None the one that reaches the whole image."""
     height, width = images.shape[-2:]
     if size is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from massmover.cli import data, train
+from massmover.cli import data, demo, evaluate, report, reproduce, train, verify
 
 app = typer.Typer(
     name="massmover",
@@ -15,3 +15,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("verify")(verify.verify)
+app.command("report")(report.report)
+app.command("demo")(demo.demo)
+app.command("reproduce")(reproduce.reproduce)

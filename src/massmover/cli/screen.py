@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from massmover.evaluation.ranks import ToldElsewhereError
 from massmover.types import MassmoverError
 
 P = ParamSpec("P")
@@ -28,8 +30,12 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
+        except ToldElsewhereError:
+            raise typer.Exit(2) from None
         except MassmoverError as problem:
-            errors.print(f"[bold red]massmover:[/] {escape(str(problem))}")
+            errors.print(
+                f"[bold red]massmover:[/] {speaker()}{escape(' '.join(str(problem).split()))}", highlight=False
+            )
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             errors.print("[bold]massmover:[/] interrupted")
@@ -38,15 +44,22 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def progress_bar() -> Progress:
-    """A bar with what is done, the rate and the time left; silent when the output is not a terminal."""
+def speaker() -> str:
+    """Which of several processes speaks; nothing for the first."""
+    rank = os.environ.get("RANK", "0")
+    return "" if rank == "0" else f"(process {rank}) "
+
+
+def progress_bar(*, time_left: bool = True) -> Progress:
+    """A bar with what is done, a note and the time left; silent when the output is not a terminal.
+
+    Rich needs two steps before it names the time left; a caller with few long steps says it in the note instead.
+    """
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")]
+    clocks = [TimeElapsedColumn(), TimeRemainingColumn()] if time_left else []
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        *columns,
+        *clocks,
         console=errors,
         disable=not sys.stderr.isatty(),
     )

@@ -1,0 +1,80 @@
+"""`massmover demo`: the main job on what ships inside the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.markup import escape
+
+from massmover.cli.evaluate import perform
+from massmover.cli.screen import console, refuses_clearly
+from massmover.evaluation.folder import RunFolder, read_json
+from massmover.evaluation.settings import Settings
+from massmover.evaluation.subject import load_subject
+
+RADII_PIXELS = (10.0, 20.0, 50.0, 100.0, 200.0)
+IMAGES = 100
+ATTACK = "ascent"  # strong and quick; `massmover evaluate` takes the ensemble, which is stronger and slower
+
+
+@refuses_clearly
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results/demo"),
+    count: Annotated[int, typer.Option(help="How many of the 1,000 bundled digits.")] = IMAGES,
+) -> None:
+    """Attack the bundled classifier on bundled digits, judge every example, write a report."""
+    console.print(f"Attacking the bundled classifier on {count} bundled digits; this takes well under a minute.")
+    torch.set_num_threads(1)  # small networks are fastest on one, and a busy machine stalls several
+    subject = load_subject(
+        model="mnist-standard",
+        weights=None,
+        mean=None,
+        std=None,
+        images="mnist-sample",
+        split="test",
+        start=0,
+        count=count,
+        device="cpu",
+    )
+    settings = Settings(
+        model="mnist-standard",
+        weights=None,
+        mean=None,
+        std=None,
+        data="mnist-sample",
+        split="test",
+        start=0,
+        count=len(subject.images),
+        attack=ATTACK,
+        radii=tuple(radius / subject.numbers_per_image for radius in RADII_PIXELS),
+        smallest=False,
+        window=5,
+        ground="euclidean",
+        normalisation="image",
+        power=1.0,
+        targeted=False,
+        eight_bit=False,
+        seed=0,
+        batch_size=10,
+        device="cpu",
+        save_examples=None,
+    )
+    clear_earlier(RunFolder(out))
+    violations = perform(subject, settings, out=out)
+    console.print(f"Open {escape(str(out / 'report.html'))} in a browser.")
+    if violations:
+        raise typer.Exit(1)
+
+
+def clear_earlier(folder: RunFolder) -> None:
+    """Remove the files of an earlier demo, so that `make demo` can be said twice; nothing else is touched."""
+    if not folder.manifest.exists() or not str(read_json(folder.manifest).get("command")).startswith("massmover demo"):
+        return
+    for path in (folder.records, folder.summary, folder.examples, folder.report, *folder.parts.glob("*")):
+        path.unlink(missing_ok=True)
+    if folder.parts.is_dir():
+        folder.parts.rmdir()
+    folder.manifest.unlink()  # last, so that a demo killed here is still known as one

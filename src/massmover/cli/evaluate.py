@@ -1,0 +1,233 @@
+"""`massmover evaluate`: how accurate is a classifier when mass may move?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from massmover.attacks import METHODS
+from massmover.cli import options
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.evaluation.folder import RunFolder, read_json
+from massmover.evaluation.ranks import Ranks, joined
+from massmover.evaluation.run import Progress, run
+from massmover.evaluation.settings import Settings
+from massmover.evaluation.subject import Subject, fitting_batch_size, load_subject
+from massmover.report import write_page
+from massmover.types import MassmoverError
+
+BEST, SEARCHER = "auto", "ascent"
+
+What, How, Where = "What is evaluated", "How it is attacked", "What is kept"
+
+
+@refuses_clearly
+def evaluate(
+    out: Annotated[Path, typer.Option(help="Folder for the results; must be new or empty.", rich_help_panel=Where)],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="mnist-standard, lenet, resnet20, resnet18, or package.module:function.", rich_help_panel=What
+        ),
+    ] = "mnist-standard",
+    weights: Annotated[
+        Path | None, typer.Option(help="A .safetensors file.", show_default=False, rich_help_panel=What)
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(help="What the model subtracts from each channel.", show_default=False, rich_help_panel=What),
+    ] = None,
+    std: Annotated[
+        str | None,
+        typer.Option(help="What the model divides each channel by.", show_default=False, rich_help_panel=What),
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="mnist, mnist-sample, fashion-mnist, cifar10, a .npz file or a folder.", rich_help_panel=What
+        ),
+    ] = "mnist-sample",
+    split: Annotated[str, typer.Option(help="test or train.", rich_help_panel=What)] = "test",
+    start: Annotated[int, typer.Option(help="Number of the first image.", rich_help_panel=What)] = 0,
+    count: Annotated[
+        int | None, typer.Option(help="How many images; all without it.", show_default=False, rich_help_panel=What)
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(METHODS)}; without it {BEST}, or {SEARCHER} with --smallest.",
+            show_default=False,
+            rich_help_panel=How,
+        ),
+    ] = None,
+    radius: Annotated[
+        str | None, typer.Option(help="Radii, such as 0.01,0.05.", show_default=False, rich_help_panel=How)
+    ] = None,
+    radius_pixels: Annotated[
+        str | None,
+        typer.Option(help="Radii x pixels, as in published tables: 10,20,50.", show_default=False, rich_help_panel=How),
+    ] = None,
+    smallest: Annotated[
+        bool, typer.Option("--smallest", help="Search each image's smallest radius instead.", rich_help_panel=How)
+    ] = False,
+    window: Annotated[
+        str, typer.Option(help="How far mass may move: an odd size, or all for the whole image.", rich_help_panel=How)
+    ] = "5",
+    normalisation: Annotated[
+        str, typer.Option(help="Divide costs by the mass of the image or of each channel.", rich_help_panel=How)
+    ] = "image",
+    power: Annotated[float, typer.Option(help="Power of the pixel distance.", rich_help_panel=How)] = 1.0,
+    targeted: Annotated[
+        bool, typer.Option("--targeted", help="Aim at one wrong class, drawn from the seed.", rich_help_panel=How)
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Same seed, same result.", rich_help_panel=How)] = 0,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Images at once; chosen from memory without it.", show_default=False, rich_help_panel=How),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=How)] = "auto",
+    save_examples: Annotated[
+        str, typer.Option(help="How many successes to keep: all, none or a number.", rich_help_panel=Where)
+    ] = "100",
+    eight_bit: Annotated[
+        bool,
+        typer.Option("--eight-bit", help="Save exact 8-bit images, and say how many survive.", rich_help_panel=Where),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was interrupted.", rich_help_panel=Where)
+    ] = False,
+) -> None:
+    """Measure accuracy against an adversary that moves pixel mass.
+
+    Every example is judged by exact optimal transport before it counts. The folder gets manifest.json, records.jsonl,
+    summary.json, examples.npz and report.html. Exit code 1 means that an example broke the rules, 2 that the command
+    could not be carried out.
+
+    Over several processes: torchrun --nproc-per-node 2 -m massmover evaluate ...
+    """
+    method = options.attack(attack or (SEARCHER if smallest else BEST), smallest=smallest)
+    if batch_size is not None and batch_size < 1:
+        raise MassmoverError(f"--batch-size is {batch_size}: give 1 or more")
+    if seed < 0:
+        raise MassmoverError(f"--seed is {seed}: give 0 or more")
+    with joined() as ranks:
+        means = None if mean is None else options.numbers(mean, option="--mean", example="0.1307")
+        stds = None if std is None else options.numbers(std, option="--std", example="0.3081")
+        asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
+        checked = options.window(window), options.normalisation(normalisation), options.power(power)
+        limit = options.save_examples(save_examples)
+        subject = load_subject(
+            model=model,
+            weights=None if weights is None else str(weights),
+            mean=means,
+            std=stds,
+            images=data,
+            split=split,
+            start=start,
+            count=count,
+            device=device,
+        )
+        settings = Settings(
+            model=model,
+            weights=None if weights is None else str(weights),
+            mean=means,
+            std=stds,
+            data=data,
+            split=split,
+            start=start,
+            count=len(subject.images),
+            attack=method,
+            radii=asked.radii(numbers_per_image=subject.numbers_per_image),
+            smallest=smallest,
+            window=checked[0],
+            ground="euclidean",
+            normalisation=checked[1],
+            power=checked[2],
+            targeted=targeted,
+            eight_bit=eight_bit,
+            seed=seed,
+            batch_size=batch_size or _batch_size(subject, window=checked[0], out=out, resume=resume, ranks=ranks),
+            device=subject.device.type,
+            save_examples=limit,
+        )
+        violations = perform(subject, settings, out=out, resume=resume, ranks=ranks)
+    if violations:
+        raise typer.Exit(1)
+
+
+def _batch_size(subject: Subject, *, window: int | None, out: Path, resume: bool, ranks: Ranks) -> int:
+    """The size chosen when the run was started, or one that fits the memory; the same for all processes."""
+
+    def choose() -> int:
+        manifest = RunFolder(out).manifest
+        if resume and manifest.exists():
+            settings = read_json(manifest).get("settings")
+            if isinstance(settings, dict) and isinstance(settings.get("batch_size"), int):
+                return int(settings["batch_size"])
+        return fitting_batch_size(subject, window=window, processes=ranks.size)
+
+    return ranks.once(choose)
+
+
+def perform(
+    subject: Subject, settings: Settings, *, out: Path, resume: bool = False, ranks: Ranks | None = None
+) -> int:
+    """Run an evaluation with a progress bar, print its table, write its report; the number of violations."""
+    ranks = ranks or Ranks()
+    with progress_bar(time_left=False) as bar:
+        task = bar.add_task("images", total=None, note="")
+        started, before = time.monotonic(), None
+
+        def show(progress: Progress) -> None:
+            nonlocal before
+            before = progress.done if before is None else before
+            seconds = time.monotonic() - started
+            note = progress_note(progress, fresh=progress.done - before, seconds=seconds)
+            bar.update(task, completed=progress.done, total=progress.total, note=note)
+
+        command = ["massmover", *sys.argv[1:]]
+        summary = run(subject, settings, out=out, resume=resume, command=command, ranks=ranks, watch=show)
+    if ranks.first:
+        print_summary(summary)
+        page = write_page([out], out / "report.html")
+        console.print(f"report: {escape(str(page))}")
+    return int(summary["violations"])
+
+
+def progress_note(progress: Progress, *, fresh: int, seconds: float) -> str:
+    """Accuracy so far, rate and time left; `fresh` images were done in this session."""
+    if not fresh:
+        return ""
+    rate = fresh / max(seconds, 1e-9)
+    left = timedelta(seconds=round((progress.total - progress.done) / rate))
+    return f"accuracy {progress.accuracy:.1%}, {rate:.3g} images/s, {left} left"
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """The table of accuracy against radius, and what to be careful about."""
+    table = Table(title=f"{summary['images']} images, clean accuracy {summary['clean_accuracy']:.1%}")
+    for heading in ("radius", "radius x pixels", "accuracy", "successes", "violations"):
+        table.add_column(heading, justify="right")
+    for point in summary["accuracy"]:
+        cells = (f"{point['radius']:.5g}", f"{point['radius_pixels']:.5g}", f"{point['accuracy']:.1%}")
+        table.add_row(*cells, str(point["successes"]), str(point["violations"]))
+    console.print(table)
+    console.print(f"{1000 * summary['seconds_per_image']:.1f} ms of attack an image; every success judged exactly")
+    if "eight_bit" in summary:
+        counts = summary["eight_bit"]
+        console.print(f"{counts['survive']} of {counts['successes']} successes survive as exact 8-bit images")
+    for check in summary["checks"]:
+        if not check["passed"]:
+            errors.print(
+                f"[bold yellow]do not trust this evaluation yet:[/] {escape(check['name'])}: "
+                f"{escape(check['seen'])} (see {escape(check['read'])})"
+            )
+    if summary["violations"]:
+        errors.print(f"[bold red]{summary['violations']} examples broke the rules[/] and were not counted")

@@ -1,0 +1,106 @@
+"""Words of the command line turned into numbers, with errors that name the option."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from massmover.attacks import METHODS
+from massmover.attacks.smallest import SEARCHERS
+from massmover.evaluation.settings import PUBLISHED_RADII
+from massmover.types import MassmoverError, Normalisation
+
+
+def numbers(text: str, *, option: str, example: str) -> tuple[float, ...]:
+    """Finite numbers separated by commas."""
+    try:
+        found = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise MassmoverError(f"{option} is {text!r}: give numbers separated by commas, such as {example}") from None
+    if not all(math.isfinite(number) for number in found):
+        raise MassmoverError(f"{option} is {text!r}: NaN and infinity are no use here; give numbers such as {example}")
+    return found
+
+
+def attack(name: str, *, smallest: bool) -> str:
+    """The name of an attack; not every one can search for smallest radii."""
+    known = SEARCHERS if smallest else METHODS
+    if name not in known:
+        raise MassmoverError(
+            f"--attack is {name!r}: {'with --smallest ' if smallest else ''}use one of {', '.join(known)}"
+        )
+    return name
+
+
+class Radii(NamedTuple):
+    """The radii asked for, increasing, each once."""
+
+    values: tuple[float, ...]
+    in_pixels: bool  # the values are radius x pixels
+
+    def radii(self, *, numbers_per_image: int) -> tuple[float, ...]:
+        """The radii proper."""
+        return tuple(value / numbers_per_image for value in self.values) if self.in_pixels else self.values
+
+
+def radii(*, radius: str | None, radius_pixels: str | None, smallest: bool) -> Radii:
+    """The radii asked for; exactly one of the three ways must be used."""
+    ways = [radius is not None, radius_pixels is not None, smallest]
+    if sum(ways) != 1:
+        raise MassmoverError(
+            f"{'--radius is missing' if not any(ways) else 'too many radii'}: give one of --radius 0.01,0.05, "
+            "--radius-pixels 10,20,50 and --smallest"
+        )
+    if radius is not None:
+        return Radii(_not_negative(radius, option="--radius", example="0.01,0.05"), in_pixels=False)
+    if radius_pixels is not None:
+        return Radii(_not_negative(radius_pixels, option="--radius-pixels", example="10,20,50"), in_pixels=True)
+    return Radii(PUBLISHED_RADII, in_pixels=True)
+
+
+def one_radius(value: float, *, option: str) -> float:
+    """A finite radius, 0 or larger."""
+    if not (math.isfinite(value) and value >= 0):
+        raise MassmoverError(f"{option} is {value}: give a finite number, 0 or larger")
+    return value
+
+
+def _not_negative(text: str, *, option: str, example: str) -> tuple[float, ...]:
+    values = numbers(text, option=option, example=example)
+    if min(values) < 0:
+        raise MassmoverError(f"{option} is {text!r}: a radius is 0 or larger; give numbers such as {example}")
+    return tuple(sorted(set(values)))
+
+
+def window(text: str) -> int | None:
+    """An odd size, or None for the whole image."""
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) % 2 == 0:
+        raise MassmoverError(f"--window is {text!r}: give an odd size such as 5, or all for the whole image")
+    return int(text)
+
+
+def normalisation(text: str) -> Normalisation:
+    """What a distance is divided by."""
+    if text == "image":
+        return "image"
+    if text == "channel":
+        return "channel"
+    raise MassmoverError(f"--normalisation is {text!r}: use image or channel")
+
+
+def power(value: float) -> float:
+    """The power of the pixel distance."""
+    if not (math.isfinite(value) and value > 0):
+        raise MassmoverError(f"--power is {value}: give a positive number such as 1")
+    return value
+
+
+def save_examples(text: str) -> int | None:
+    """How many successes to keep; None for all."""
+    if text in ("all", "none"):
+        return None if text == "all" else 0
+    if not text.isdecimal():
+        raise MassmoverError(f"--save-examples is {text!r}: give all, none or a number such as 100")
+    return int(text)

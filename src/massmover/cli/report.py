@@ -1,0 +1,48 @@
+"""`massmover report`: the page and the figures of one run, or of several side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from massmover.cli.screen import console, refuses_clearly
+from massmover.report import load_run, write_page
+from massmover.types import MassmoverError
+
+
+@refuses_clearly
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that massmover evaluate wrote.", metavar="DIR...")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the page; DIR/report.html for one run, comparison.html for several.", show_default=False
+        ),
+    ] = None,
+    figures: Annotated[
+        bool,
+        typer.Option(
+            "--figures", help="Also write the charts as PNG and PDF, into the folder figures beside the page."
+        ),
+    ] = False,
+) -> None:
+    """Make the page of a run again, or one page that compares several runs."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise MassmoverError(f"{folder} is no folder: give a folder that massmover evaluate wrote")
+    place = out or (folders[0] / "report.html" if len(folders) == 1 else Path("comparison.html"))
+    if place.is_dir():
+        raise MassmoverError(f"--out {place} is a folder: give the name of a file, such as {place / 'report.html'}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        console.print(f"report: {escape(str(write_page(folders, place)))}")
+        if figures:
+            from massmover.report.figures import write_figures  # matplotlib takes a second to import
+
+            for path in write_figures([load_run(folder) for folder in folders], place.parent / "figures"):
+                console.print(f"figure: {escape(str(path))}")
+    except OSError as problem:
+        raise MassmoverError(f"--out {place} cannot be written to ({problem.strerror}): choose another place") from None

@@ -1,0 +1,255 @@
+"""One batch at every radius: attack, classify again, judge by exact transport, and only then count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from massmover.attacks import attack, smallest_radius
+from massmover.evaluation.eight_bit import LEVELS, survivor
+from massmover.evaluation.examples import Example, largest_moves, numpy_image
+from massmover.evaluation.records import Record
+from massmover.evaluation.settings import Settings
+from massmover.evaluation.subject import Subject
+from massmover.evaluation.verify import Verdicts, verify
+from massmover.transport.plan import Plan
+from massmover.types import Images, Labels, MassmoverError, PerImage
+
+
+class Found(NamedTuple):
+    """What an attack returned, in the words of this module."""
+
+    images: Images
+    claimed: PerImage  # bool: the attack says it won
+    radius: PerImage
+    steps: PerImage
+    plan: Plan
+    cost: PerImage
+    trusted: PerImage
+    mass_drift: PerImage
+    seconds: float  # per image
+
+
+class Batch(NamedTuple):
+    """Images under attack."""
+
+    numbers: range
+    images: Images
+    labels: Labels
+    targets: Labels | None
+    before: Labels  # predictions on the originals
+
+
+def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
+    """Records of a batch at every radius, and its successes as examples."""
+    images, labels = subject.pixels(numbers), subject.labels(numbers)
+    targets = _targets(subject, settings, numbers) if settings.targeted else None
+    batch = Batch(numbers, images, labels, targets, before=subject.predictions(images))
+    if settings.smallest:
+        records, examples = _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
+        return list(records), examples
+    records, examples = [], []
+    earlier: dict[int, Example] = {}  # each image's example at the largest radius that broke it so far
+    for radius in settings.radii:
+        found = _attacked(subject, settings, batch, radius)
+        here, fresh = _judged(subject, settings, batch, found, earlier=earlier)
+        records.extend(here)
+        examples.extend(fresh)
+        earlier |= {example.record.index: example for example in fresh}
+    return records, examples
+
+
+def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float) -> Found:
+    started = time.perf_counter()
+    result = attack(
+        subject.model,
+        batch.images,
+        batch.labels,
+        radius=radius,
+        method=settings.attack,
+        targets=batch.targets,
+        **_threat(settings),
+    )
+    return Found(
+        images=result.images,
+        claimed=result.success,
+        radius=result.radius,
+        steps=result.steps,
+        plan=result.plan,
+        cost=result.cost,
+        trusted=result.trusted,
+        mass_drift=result.certificate.mass_drift,
+        seconds=(time.perf_counter() - started) / len(batch.numbers),
+    )
+
+
+def _smallest(subject: Subject, settings: Settings, batch: Batch) -> Found:
+    started = time.perf_counter()
+    result = smallest_radius(
+        subject.model,
+        batch.images,
+        batch.labels,
+        method=settings.attack,
+        largest=settings.radii[-1],
+        targets=batch.targets,
+        **_threat(settings),
+    )
+    radius, cost = result.radius.double(), result.certificate.total
+    return Found(
+        images=result.images,
+        claimed=result.success,
+        radius=torch.where(result.success, radius, torch.full_like(radius, settings.radii[-1])),
+        steps=result.steps,
+        plan=result.plan,
+        cost=cost,
+        trusted=cost <= radius * (1 + 1e-9) + 1e-15,
+        mass_drift=result.certificate.mass_drift,
+        seconds=(time.perf_counter() - started) / len(batch.numbers),
+    )
+
+
+def _threat(settings: Settings) -> dict[str, Any]:
+    return {
+        "window": settings.window,
+        "ground": settings.ground,
+        "power": settings.power,
+        "normalisation": settings.normalisation,
+        "seed": settings.seed,
+    }
+
+
+def _judged(
+    subject: Subject, settings: Settings, batch: Batch, found: Found, *, earlier: dict[int, Example]
+) -> tuple[list[Record], list[Example]]:
+    """Count what the classifier really gets wrong and exact transport really finds inside."""
+    after = subject.predictions(found.images)
+    fooled = _fooled(after, batch.labels, batch.targets)
+    claims = torch.nonzero((fooled & found.claimed).cpu()).flatten()
+    verdicts = _verdicts(settings, batch.images[claims], found.images[claims], found.radius.cpu()[claims])
+    place = {row: position for position, row in enumerate(claims.tolist())}
+    records = [
+        _record(batch, found, after, row, verdicts=verdicts, position=place.get(row), scale=subject.numbers_per_image)
+        for row in range(len(batch.numbers))
+    ]
+    won = [row for row, record in enumerate(records) if record.success]
+    rounded, survive = _eight_bit(subject, settings, batch, found, won)
+    examples: list[Example] = []
+    for position, row in enumerate(won):
+        records[row] = Record(**{**vars(records[row]), "eight_bit": survive[position]})
+        if survive[position] or not settings.eight_bit:
+            pictures = numpy_image(batch.images[row]), numpy_image(rounded[position])
+            examples.append(Example(records[row], *pictures, largest_moves(found.plan, row)))
+    for row, record in enumerate(records):
+        if not record.success and record.index in earlier:
+            carried = _carried(record, earlier[record.index])
+            records[row] = carried.record
+            examples.append(carried)
+    return records, examples
+
+
+def _fooled(predictions: Labels, labels: Labels, targets: Labels | None) -> Tensor:
+    return predictions != labels if targets is None else predictions == targets
+
+
+def _verdicts(settings: Settings, originals: Images, images: Images, radius: PerImage) -> Verdicts:
+    return verify(
+        originals,
+        images,
+        radius,
+        ground=settings.ground,
+        power=settings.power,
+        normalisation=settings.normalisation,
+    )
+
+
+def _record(
+    batch: Batch, found: Found, after: Labels, row: int, *, verdicts: Verdicts, position: int | None, scale: int
+) -> Record:
+    """One record; `position` is the image's place among the judged ones, None where nothing was claimed."""
+    judged = position is not None
+    image, radius = found.images[row], float(found.radius[row])
+    return Record(
+        index=batch.numbers[row],
+        label=int(batch.labels[row]),
+        radius=radius,
+        radius_pixels=radius * scale,
+        prediction_before=int(batch.before[row]),
+        prediction_after=int(after[row]),
+        target=None if batch.targets is None else int(batch.targets[row]),
+        success=judged and bool(verdicts.inside[position]),
+        attack_success=bool(found.claimed[row]),
+        carried_from=None,
+        violation=verdicts.reason(position) or None if judged and position is not None else None,
+        cost=float(found.cost[row]),
+        distance=float(verdicts.distance[position]) if judged else None,
+        mass_drift=float(verdicts.mass_drift[position] if judged else found.mass_drift[row]),
+        range=(float(image.min()), float(image.max())),
+        steps=int(found.steps[row]),
+        seconds=found.seconds,
+        trusted=bool(found.trusted[row]),
+        eight_bit=None,
+    )
+
+
+def _eight_bit(
+    subject: Subject, settings: Settings, batch: Batch, found: Found, won: Sequence[int]
+) -> tuple[Images, list[bool]]:
+    """The images to save for the successes, and which of them outlive 8 bits.
+
+    Without --eight-bit this asks only whether plain rounding undoes the success, and saves the image as it is.
+    """
+    rows = torch.tensor(won, dtype=torch.int64, device=batch.images.device)
+    originals, images, labels = batch.images[rows], found.images[rows], batch.labels[rows]
+    targets = None if batch.targets is None else batch.targets[rows]
+    if not len(won):
+        return images, []
+    if not settings.eight_bit:
+        plain = subject.predictions((images * LEVELS).round() / LEVELS)
+        return images, [bool(value) for value in _fooled(plain, labels, targets)]
+
+    saved, survive = images.clone(), []
+    for position, row in enumerate(won):
+        label, aim = labels[position], None if targets is None else targets[position]
+        image = survivor(
+            originals[position],
+            images[position],
+            fools=partial(_fools, subject, label=label, aim=aim),
+            inside=partial(_inside, settings, original=originals[position], radius=float(found.radius[row])),
+        )
+        survive.append(image is not None)
+        if image is not None:
+            saved[position] = image
+    return saved, survive
+
+
+def _fools(subject: Subject, images: Images, *, label: Tensor, aim: Tensor | None) -> Tensor:
+    return _fooled(subject.predictions(images), label, aim)
+
+
+def _inside(settings: Settings, images: Images, *, original: Tensor, radius: float) -> Tensor:
+    return _verdicts(settings, original.expand_as(images), images, torch.full((len(images),), radius)).inside
+
+
+def _carried(record: Record, earlier: Example) -> Example:
+    """A success at a smaller radius is one here too, since the smaller ball lies inside the larger."""
+    before = earlier.record
+    origin = before.radius if before.carried_from is None else before.carried_from
+    taken = ("prediction_after", "success", "cost", "distance", "mass_drift", "range", "trusted", "eight_bit")
+    values = {**vars(record), **{name: getattr(before, name) for name in taken}, "carried_from": origin}
+    return earlier._replace(record=Record(**values))
+
+
+def _targets(subject: Subject, settings: Settings, numbers: range) -> Labels:
+    """A wrong class for every image, drawn from the seed and the image's number, whatever the batch."""
+    classes = subject.logits(subject.pixels(numbers[:1])).shape[1]
+    if classes < 2:
+        raise MassmoverError("--targeted needs a model with two classes or more")
+    labels = subject.labels(numbers)
+    steps = [int(np.random.default_rng([settings.seed, number]).integers(1, classes)) for number in numbers]
+    return (labels + torch.tensor(steps, device=labels.device)) % classes

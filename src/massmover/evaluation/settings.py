@@ -1,0 +1,77 @@
+"""What an evaluation was asked to do, resolved to the last detail.
+
+Needs no torch: the report reads the same settings.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from massmover.types import Ground, MassmoverError, Normalisation
+
+PUBLISHED_RADII = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # radius x n_pixel, as the paper's tables
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides the result; two runs with equal settings and data give the same records."""
+
+    model: str
+    weights: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    data: str
+    split: str
+    start: int
+    count: int
+    attack: str
+    radii: tuple[float, ...]  # increasing; with `smallest` where the curve is read off
+    smallest: bool
+    window: int | None
+    ground: Ground
+    normalisation: Normalisation
+    power: float
+    targeted: bool
+    eight_bit: bool
+    seed: int
+    batch_size: int
+    device: str
+    save_examples: int | None  # None keeps every success
+
+    def __post_init__(self) -> None:
+        if not self.radii or any(not (math.isfinite(radius) and radius >= 0) for radius in self.radii):
+            raise MassmoverError(f"radii are {list(self.radii)}: give finite numbers, 0 or larger")
+        if list(self.radii) != sorted(set(self.radii)):
+            raise MassmoverError("radii must increase")
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON knows them, with lists for tuples."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def settings_from_json(values: dict[str, Any]) -> Settings:
+    """The settings a manifest holds."""
+    known = {field.name for field in fields(Settings)}
+    if set(values) != known:
+        odd = ", ".join(sorted(set(values) ^ known))
+        raise MassmoverError(f"the settings are those of another version of this package (differing: {odd})")
+    resolved: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return Settings(**resolved)
+
+
+def option_name(setting: str) -> str:
+    """The command line option that sets a setting."""
+    return {"radii": "--radius"}.get(setting, "--" + setting.replace("_", "-"))
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Each setting that differs, as `--option: was ..., is ...`."""
+    return [
+        f"{option_name(name)}: was {before.get(name)!r}, is {now.get(name)!r}"
+        for name in sorted(set(before) | set(now))
+        if before.get(name) != now.get(name)
+    ]

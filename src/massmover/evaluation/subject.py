@@ -1,0 +1,164 @@
+"""What is evaluated: a classifier and the images it has to stand up on, checked against each other once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from massmover import data
+from massmover.checks import check_labels, inference_mode_of, logits_of
+from massmover.data import ImageSet
+from massmover.models import load_model
+from massmover.types import Images, Labels, Logits, MassmoverError
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A classifier and labelled images that fit it."""
+
+    model: nn.Module
+    images: ImageSet  # only those that are evaluated
+    start: int  # number of the first of them in the whole set
+    device: torch.device
+
+    def pixels(self, batch: range) -> Images:
+        """Images by their numbers in the whole set, in [0, 1], on the device."""
+        return self.images.images_as_float(batch.start - self.start, batch.stop - self.start).to(self.device)
+
+    def labels(self, batch: range) -> Labels:
+        """Their labels, on the device."""
+        return self.images.labels[batch.start - self.start : batch.stop - self.start].to(self.device)
+
+    @property
+    def numbers_per_image(self) -> int:
+        """Channels x rows x columns: the n_pixel of the published tables."""
+        return self.images.images[0].numel()
+
+    def logits(self, images: Images) -> Logits:
+        """The model's scores, in eval mode, without gradients."""
+        with torch.no_grad(), inference_mode_of(self.model):
+            return logits_of(self.model, images)
+
+    def predictions(self, images: Images) -> Labels:
+        """The class of the largest score."""
+        return self.logits(images).argmax(dim=1)
+
+    def eight_bit(self) -> bool:
+        """Whether every pixel is a whole number of 255ths."""
+        pixels = self.images.images
+        return pixels.dtype == torch.uint8 or bool(((pixels * 255).round() / 255 - pixels).abs().max() < 1e-6)
+
+
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Let an error say which option it is about."""
+    try:
+        yield
+    except MassmoverError as problem:
+        message = str(problem)
+        raise MassmoverError(message if option in message else f"{option}: {message}") from problem
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of this process; `auto` takes a CUDA device where there is one."""
+    wanted = name
+    if name == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1))
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise MassmoverError(f"--device {name} cannot be used ({reason}): use auto or cpu") from None
+    return device
+
+
+def load_subject(
+    *,
+    model: str,
+    weights: str | None,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    images: str,
+    split: str,
+    start: int,
+    count: int | None,
+    device: str,
+) -> Subject:
+    """Load a classifier and images, and refuse a pair that does not belong together."""
+    place = resolve_device(device)
+    with naming("--data"):
+        whole = data.load(images, split=split)
+    chosen = _slice(whole, start=start, count=count)
+    with naming("--weights" if weights else "--model"):
+        network = load_model(model, weights=weights, mean=mean, std=std, device=place)
+    subject = Subject(model=network, images=chosen, start=start, device=place)
+    _check_pair(subject, model=model, images=images)
+    return subject
+
+
+def _slice(whole: ImageSet, *, start: int, count: int | None) -> ImageSet:
+    if start < 0 or start >= len(whole):
+        raise MassmoverError(f"--start is {start}: {whole.name} holds images 0 to {len(whole) - 1}")
+    if count is not None and count < 1:
+        raise MassmoverError(f"--count is {count}: give 1 or more, or leave it out for all images")
+    return whole.subset(start, None if count is None else min(count, len(whole) - start))
+
+
+def _check_pair(subject: Subject, *, model: str, images: str) -> None:
+    first = range(subject.start, subject.start + 1)
+    pixels = subject.pixels(first)
+    try:
+        logits = subject.logits(pixels)
+    except MassmoverError:
+        raise
+    except Exception as problem:  # whatever the network raises on a shape it was not made for
+        size = " x ".join(str(side) for side in pixels.shape[1:])
+        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise MassmoverError(
+            f"--model {model} cannot take the {size} images of --data {images} ({reason}): "
+            "choose a model and images that belong together"
+        ) from None
+    with naming("--data"):
+        check_labels(subject.images.labels, batch=len(subject.images), classes=logits.shape[1])
+
+
+def weights_checksum(model: nn.Module) -> str:
+    """The sha256 of a model's named tensors, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if isinstance(value, Tensor):
+            tensor = value.detach().cpu().contiguous()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def file_checksum(path: str | None) -> str | None:
+    """The sha256 of a file, as sha256sum prints it."""
+    return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def fitting_batch_size(subject: Subject, *, window: int | None, processes: int) -> int:
+    """As many images as a quarter of the free memory holds with their plans, and no more than 100.
+
+    Results are saved after each batch, so that a larger one would only lose more when a run is killed.
+    """
+    channels, height, width = subject.images.images.shape[1:]
+    reach_down, reach_across = (side - 1 if window is None else min(window // 2, side - 1) for side in (height, width))
+    moves = (2 * reach_down + 1) * (2 * reach_across + 1)
+    per_image = channels * height * width * (moves * 8 * 6 + 4 * 200)  # six copies of a float64 plan, and the network
+    if subject.device.type == "cuda":
+        free = torch.cuda.mem_get_info(subject.device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // processes
+    return int(max(1, min(100, free // 4 // per_image)))

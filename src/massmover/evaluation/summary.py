@@ -1,0 +1,93 @@
+"""From records to the numbers people quote. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from massmover.evaluation.records import Record
+from massmover.evaluation.settings import Settings
+
+
+def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_image: int) -> dict[str, Any]:
+    """Clean accuracy, accuracy at every radius, time, and the area under the curve.
+
+    An image counts as accurate at a radius when the classifier was right on it and no judged example within that radius
+    fools it. The area is the integral of accuracy over the radius, from 0 to the largest radius: the mean breaking
+    radius, cut off there.
+    """
+    clean = {record.index: not record.clean_mistake for record in records}
+    count = len(clean)
+    points = [
+        at_radius(records, radius, smallest=settings.smallest, clean=clean, numbers_per_image=numbers_per_image)
+        for radius in settings.radii
+    ]
+    clean_accuracy = sum(clean.values()) / count if count else 0.0
+    curve = [(0.0, clean_accuracy), *((point["radius"], point["accuracy"]) for point in points if point["radius"] > 0)]
+    summary: dict[str, Any] = {
+        "images": count,
+        "clean_accuracy": clean_accuracy,
+        "accuracy": points,
+        "violations": sum(record.violation is not None for record in records),
+        "seconds_per_image": sum(record.seconds for record in records) / count if count else 0.0,
+        "area_under_curve": area(curve),
+    }
+    if settings.smallest:
+        summary["median_smallest_radius"] = median_smallest(records)
+    if settings.eight_bit:
+        summary["eight_bit"] = eight_bit_counts(records)
+    return summary
+
+
+def at_radius(
+    records: Sequence[Record], radius: float, *, smallest: bool, clean: dict[int, bool], numbers_per_image: int
+) -> dict[str, Any]:
+    """One point of the curve."""
+    if smallest:
+        here = [record for record in records if record.radius <= radius or not record.success]
+        broken = [record for record in here if record.success]
+    else:
+        here = [record for record in records if record.radius == radius]
+        broken = [record for record in here if record.success]
+    wrong = {record.index for record in broken} | {index for index, right in clean.items() if not right}
+    return {
+        "radius": radius,
+        "radius_pixels": radius * numbers_per_image,
+        "accuracy": 1 - len(wrong) / len(clean) if clean else 0.0,
+        "successes": len(broken),
+        "violations": sum(record.violation is not None for record in here),
+        "carried": sum(record.carried_from is not None for record in here),
+        "attack_successes": sum(record.attack_success for record in here),
+    }
+
+
+def area(curve: Sequence[tuple[float, float]]) -> float:
+    """The area under straight lines between points."""
+    return sum((right[0] - left[0]) * (left[1] + right[1]) / 2 for left, right in pairwise(curve))
+
+
+def median_smallest(records: Sequence[Record]) -> float | None:
+    """The radius within which half of the images break; None if fewer do."""
+    radii = sorted(record.radius for record in records if record.success)
+    middle = (len(records) - 1) // 2
+    return radii[middle] if middle < len(radii) else None
+
+
+def eight_bit_counts(records: Sequence[Record]) -> dict[str, int]:
+    """How many successes are still one as an exact 8-bit image."""
+    tried = [record for record in records if record.eight_bit is not None]
+    return {"successes": len(tried), "survive": sum(bool(record.eight_bit) for record in tried)}
+
+
+def smallest_radii(records: Sequence[Record], settings: Settings) -> dict[int, float | None]:
+    """Per image, the smallest radius at which it is broken: 0 for a clean mistake, None if it never was."""
+    found: dict[int, float | None] = {}
+    for record in sorted(records, key=lambda record: record.radius):
+        if record.clean_mistake and not settings.targeted:
+            found[record.index] = 0.0
+        elif record.success and found.get(record.index) is None:
+            found[record.index] = record.radius
+        else:
+            found.setdefault(record.index, None)
+    return found

@@ -1,0 +1,148 @@
+"""The charts of the page, each drawn for a given width so that its letters stay legible on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from massmover.report.loading import Run
+from massmover.report.paper import RADII_PIXELS, PaperCurve, curves_for
+from massmover.report.svg import Frame, RadiusScale, element, path_of, words
+
+
+class Bar(NamedTuple):
+    """One bar of the distribution."""
+
+    name: str
+    images: int
+    kind: str  # "mistake", "broken" or "standing"
+
+
+def number(value: float) -> str:
+    """A radius or a count, short."""
+    return f"{value:.4g}"
+
+
+def accuracy_chart(runs: Sequence[Run], *, width: int, height: int) -> Markup:
+    """Accuracy against radius x pixels: the runs as solid lines, the paper's curves dashed."""
+    frame = Frame(left=46, top=14, right=width - 14, bottom=height - 46)
+    paper = paper_curves(runs)
+    radii = [radius for run in runs for radius, _ in run.curve() if radius > 0] + (list(RADII_PIXELS) if paper else [])
+    scale = RadiusScale(low=min(radii, default=1.0), high=max(radii, default=10.0), frame=frame)
+    pieces = [_grid(frame, scale)]
+    for number_, curve in enumerate(paper):
+        points = [
+            (scale(radius), _up(frame, value / 100)) for radius, value in zip(RADII_PIXELS, curve.percent, strict=True)
+        ]
+        pieces.append(element("path", d=path_of(points), class_=f"paper p{number_}", fill="none"))
+        pieces.extend(
+            _dot(*point, f"{curve.name}, {number(radius)}: {value} %", class_=f"paper-dot p{number_}")
+            for point, radius, value in zip(points, RADII_PIXELS, curve.percent, strict=True)
+        )
+    for series, run in enumerate(runs):
+        points = [(scale(radius), _up(frame, accuracy)) for radius, accuracy in run.curve()]
+        pieces.append(element("path", d=path_of(points), class_=f"line s{series % 6}", fill="none"))
+        pieces.extend(
+            _dot(
+                *point,
+                f"{run.name}, {number(radius) if radius else 'clean'}: {accuracy:.1%}",
+                class_=f"dot s{series % 6}",
+            )
+            for point, (radius, accuracy) in zip(points, run.curve(), strict=True)
+        )
+    label = "Accuracy against radius"
+    return element(
+        "svg", *pieces, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_="chart accuracy-chart"
+    )
+
+
+def paper_curves(runs: Sequence[Run]) -> tuple[PaperCurve, ...]:
+    """The paper's curves, where every run is on the data they belong to."""
+    found = {curves_for(run.settings.data, run.shape) for run in runs}
+    return found.pop() if len(found) == 1 else ()
+
+
+def _up(frame: Frame, share: float) -> float:
+    return frame.bottom - share * frame.height
+
+
+def _dot(x: float, y: float, tip: str, *, class_: str) -> Markup:
+    visible = element("circle", cx=x, cy=y, r=4, class_=class_)
+    return element("g", visible, element("circle", cx=x, cy=y, r=13, class_="target"), class_="tip", data_tip=tip)
+
+
+def _grid(frame: Frame, scale: RadiusScale) -> Markup:
+    pieces = []
+    for percent in (0, 25, 50, 75, 100):
+        y = _up(frame, percent / 100)
+        pieces.append(element("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="grid"))
+        pieces.append(words(frame.left - 8, y + 4, f"{percent} %", text_anchor="end"))
+    pieces.append(words(frame.left, frame.bottom + 18, "clean", text_anchor="middle"))
+    middle = frame.left + scale.zero_width / 2
+    for x in (middle - 3, middle + 3):  # the axis is broken between 0 and the first radius
+        pieces.append(element("line", x1=x - 3, x2=x + 3, y1=frame.bottom + 6, y2=frame.bottom - 6, class_="tick"))
+    last = frame.left + 4
+    for mark in scale.ticks():
+        x = scale(mark)
+        pieces.append(element("line", x1=x, x2=x, y1=frame.bottom, y2=frame.bottom + 4, class_="tick"))
+        if x - last > 26:
+            pieces.append(words(x, frame.bottom + 18, number(mark), text_anchor="middle"))
+            last = x
+    centre = (frame.left + frame.right) / 2
+    pieces.append(words(centre, frame.bottom + 38, "radius × pixels", text_anchor="middle", class_="axis"))
+    return element("g", *pieces)
+
+
+def breaking_bars(run: Run) -> list[Bar]:
+    """How many images break in each interval of radii."""
+    radii = run.breaking()
+    edges = [float(point["radius_pixels"]) for point in run.summary["accuracy"] if point["radius_pixels"] > 0]
+    found = [radius for radius in radii.values() if radius is not None and radius > 0]
+    mistakes = sum(radius == 0 for radius in radii.values())
+    bars = [Bar("0", mistakes, "mistake")]
+    low = 0.0
+    for edge in edges:
+        inside = sum(low < radius <= edge * (1 + 1e-9) for radius in found)
+        bars.append(Bar(f"≤ {number(edge)}", inside, "broken"))
+        low = edge * (1 + 1e-9)
+    standing = sum(radius is None or radius > low for radius in radii.values())
+    return [*bars, Bar(f"> {number(edges[-1] if edges else 0)}", standing, "standing")]
+
+
+def breaking_chart(run: Run, *, width: int, height: int) -> Markup:
+    """The distribution of smallest radii as bars."""
+    bars = breaking_bars(run)
+    frame = Frame(left=14, top=24, right=width - 14, bottom=height - 46)
+    highest = max(max(bar.images for bar in bars), 1)
+    step = frame.width / len(bars)
+    pieces = [element("line", x1=frame.left, x2=frame.right, y1=frame.bottom, y2=frame.bottom, class_="tick")]
+    for place, bar in enumerate(bars):
+        tall = frame.height * bar.images / highest
+        x = frame.left + place * step
+        tip = f"{bar.images} images: {TIPS[bar.kind].format(bar.name)}"
+        box = element(
+            "rect",
+            x=x + step * 0.1,
+            y=frame.bottom - tall,
+            width=step * 0.8,
+            height=tall,
+            rx=2,
+            class_=f"bar {bar.kind}",
+        )
+        pieces.append(element("g", box, class_="tip", data_tip=tip))
+        middle = x + step / 2
+        pieces.append(words(middle, frame.bottom - tall - 6, str(bar.images), text_anchor="middle", class_="count"))
+        pieces.append(words(middle, frame.bottom + 18, bar.name, text_anchor="middle"))
+    centre = (frame.left + frame.right) / 2
+    pieces.append(words(centre, frame.bottom + 38, "smallest radius × pixels", text_anchor="middle", class_="axis"))
+    label = "Distribution of smallest radii"
+    return element("svg", *pieces, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_="chart")
+
+
+TIPS = {
+    "mistake": "wrong before anything moved",
+    "broken": "smallest breaking radius {}",
+    "standing": "not broken, radius {}",
+}

@@ -1,0 +1,129 @@
+"""The charts of the page as PNG and PDF, for papers and slides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")  # files only: no window, no display needed
+
+from matplotlib.figure import Figure
+
+from massmover.report import charts, gallery
+from massmover.report.loading import Run
+from massmover.report.paper import RADII_PIXELS
+from massmover.report.pictures import ARROWS
+
+COLOURS = ("#0b62a4", "#c2500a", "#0a7d5c", "#9a3d7a", "#8a6d00", "#4b5563")
+PAPER_STYLES = (("#8b8577", "--"), ("#a8793a", ":"), ("#6b7f94", "-."))
+BAR_COLOURS = {"mistake": "#b42318", "broken": "#0b62a4", "standing": "#0a7d5c"}
+EXAMPLES = 6
+TYPES = ("png", "pdf")
+
+
+def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
+    """Write every chart in both formats and return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, Figure] = {"accuracy": accuracy_figure(runs)}
+    for run in runs:
+        tail = f"-{run.name}" if len(runs) > 1 else ""
+        drawn[f"smallest-radii{tail}"] = breaking_figure(run)
+        drawn[f"confusion{tail}"] = confusion_figure(run)
+        if gallery.available([run]):
+            drawn[f"examples{tail}"] = examples_figure(run)
+    written = []
+    for name, figure in drawn.items():
+        for kind in TYPES:
+            path = folder / f"{name}.{kind}"
+            figure.savefig(path, dpi=200, bbox_inches="tight")
+            written.append(path)
+    return written
+
+
+def accuracy_figure(runs: Sequence[Run]) -> Figure:
+    """Accuracy against radius x pixels, with the paper's curves where they apply."""
+    figure = Figure(figsize=(6.4, 3.8))
+    axes = figure.add_subplot()
+    for curve, (colour, style) in zip(charts.paper_curves(runs), PAPER_STYLES, strict=False):
+        axes.plot(RADII_PIXELS, curve.percent, style, color=colour, linewidth=1.2, label=curve.name)
+    for run, colour in zip(runs, COLOURS * len(runs), strict=False):
+        points = [(radius, 100 * accuracy) for radius, accuracy in run.curve() if radius > 0]
+        name = f"{run.name} (clean {100 * run.summary['clean_accuracy']:.1f} %)"
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=2, label=name)
+    axes.set(xscale="log", xlabel="radius × pixels", ylabel="accuracy, %", ylim=(-2, 102))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    _bare(axes)
+    return figure
+
+
+def breaking_figure(run: Run) -> Figure:
+    """How many images break in each interval of radii."""
+    figure = Figure(figsize=(6.4, 3.0))
+    axes = figure.add_subplot()
+    bars = charts.breaking_bars(run)
+    drawn = axes.bar(
+        [bar.name for bar in bars], [bar.images for bar in bars], color=[BAR_COLOURS[bar.kind] for bar in bars]
+    )
+    axes.bar_label(drawn, fontsize=8)
+    axes.set(xlabel="smallest radius × pixels", ylabel="images")
+    _bare(axes)
+    return figure
+
+
+def confusion_figure(run: Run) -> Figure:
+    """Labels against answers at the largest radius."""
+    figure = Figure(figsize=(5.0, 4.6))
+    axes = figure.add_subplot()
+    classes = run.classes
+    counts = run.confusion(None if run.settings.smallest else run.settings.radii[-1])
+    table = [[counts[label, answer] for answer in classes] for label in classes]
+    axes.imshow(table, cmap="Blues", vmax=1.6 * max(1, max(map(max, table))))
+    for row, label in enumerate(classes):
+        for column, answer in enumerate(classes):
+            if counts[label, answer] and len(classes) <= 20:
+                axes.text(column, row, str(counts[label, answer]), ha="center", va="center", fontsize=8)
+    places = range(len(classes))
+    axes.set(xlabel="answer under attack", ylabel="label", xticks=places, yticks=places)
+    axes.set_xticklabels([str(name) for name in classes])
+    axes.set_yticklabels([str(name) for name in classes])
+    return figure
+
+
+def examples_figure(run: Run) -> Figure:
+    """A few examples: original, adversarial, signed difference, and the heaviest moves."""
+    rows = gallery.turns(run)[:EXAMPLES]
+    figure = Figure(figsize=(6.4, 1.75 * len(rows)))
+    grid = figure.subplots(len(rows), 4, squeeze=False)
+    assert run.examples is not None
+    for line, (record, row) in zip(grid, rows, strict=True):
+        original, adversarial = run.examples["original"][row], run.examples["adversarial"][row]
+        change = (adversarial - original).mean(axis=0)
+        largest = max(float(abs(change).max()), 1e-9)
+        line[0].imshow(_shown(original), cmap="gray", vmin=0, vmax=1)
+        line[1].imshow(_shown(adversarial), cmap="gray", vmin=0, vmax=1)
+        line[2].imshow(change, cmap="PuOr_r", vmin=-largest, vmax=largest)
+        line[3].imshow(_shown(original), cmap="gray", vmin=0, vmax=1, alpha=0.35)
+        moves = run.examples["moves"][row]
+        moves = moves[moves[:, 5] > 0][:ARROWS]
+        _, y, x, to_y, to_x, _ = moves.T
+        line[3].quiver(x, y, to_x - x, to_y - y, angles="xy", scale_units="xy", scale=1, color="#d9480f", width=0.012)
+        line[0].set_ylabel(
+            f"{record.prediction_before} → {record.prediction_after}\n≤ {record.radius_pixels:.4g}", fontsize=9
+        )
+        for axes in line:
+            axes.set(xticks=[], yticks=[])
+    for axes, title in zip(grid[0], ("original", "adversarial", "difference", "plan"), strict=True):
+        axes.set_title(title, fontsize=9)
+    return figure
+
+
+def _shown(image: Any) -> Any:
+    return image.transpose(1, 2, 0) if len(image) == 3 else image.mean(axis=0)
+
+
+def _bare(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,87 @@
+"""Images of the gallery: pixels as PNG, the signed difference, and the plan as arrows."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from massmover.report.svg import element
+
+Array = NDArray[Any]
+
+GONE, ARRIVED = (0, 114, 178), (230, 97, 1)  # blue where mass left, orange where it arrived
+ARROWS = 40
+CHANNEL_CLASSES = ("red", "green", "blue")
+
+
+def png(pixels: Array) -> str:
+    """A data address of a PNG; pixels (H, W), (H, W, 3) or (H, W, 4) as bytes."""
+    height, width = pixels.shape[:2]
+    kind = {2: 0, 3: 2}[pixels.ndim] if pixels.ndim == 2 or pixels.shape[2] == 3 else 6
+    rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels, dtype=np.uint8))
+    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    chunks = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + chunks).decode()
+
+
+def _chunk(name: bytes, contents: bytes) -> bytes:
+    return struct.pack(">I", len(contents)) + name + contents + struct.pack(">I", zlib.crc32(name + contents))
+
+
+def picture(image: Array) -> str:
+    """An image (C, H, W) in [0, 1] as a PNG; other channel counts than 3 are shown as their mean."""
+    levels = np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    return png(levels.transpose(1, 2, 0)) if len(levels) == 3 else png(levels.mean(axis=0).round().astype(np.uint8))
+
+
+def difference(original: Array, adversarial: Array) -> str:
+    """Where mass left (blue) and arrived (orange), as strong as the change, transparent where nothing changed."""
+    change = (adversarial.astype(np.float64) - original).mean(axis=0)  # (H, W)
+    largest = max(float(np.abs(change).max()), 1e-9)
+    strength = np.abs(change) / largest
+    pixels = np.zeros((*change.shape, 4), dtype=np.uint8)
+    pixels[change < 0, :3], pixels[change > 0, :3] = GONE, ARRIVED
+    pixels[..., 3] = np.round(255 * np.sqrt(strength))  # the root lets small changes be seen
+    return png(pixels)
+
+
+def arrows(original: Array, moves: Array, *, title: str) -> Markup:
+    """The heaviest moves of the plan drawn over the faded original."""
+    channels, height, width = original.shape
+    moving = moves[moves[:, 5] > 0][:ARROWS]
+    heaviest = float(moving[:, 5].max()) if len(moving) else 1.0
+    faded = element("image", href=picture(original), width=width, height=height, class_="faded")
+    drawn = [_arrow(move, heaviest=heaviest, colour=channels == 3) for move in moving if move[5] > 0.04 * heaviest]
+    return element(
+        "svg", faded, *drawn, viewBox=f"0 0 {width} {height}", role="img", aria_label=title, class_="panel plan"
+    )
+
+
+def _arrow(move: Array, *, heaviest: float, colour: bool) -> Markup:
+    channel, y, x, to_y, to_x, mass = (float(value) for value in move)
+    x, y, to_x, to_y = x + 0.5, y + 0.5, to_x + 0.5, to_y + 0.5
+    length = math.hypot(to_x - x, to_y - y) or 1.0
+    along_x, along_y = (to_x - x) / length, (to_y - y) / length
+    thick = 0.1 + 0.26 * math.sqrt(mass / heaviest)
+    head = min(3 * thick, 0.65 * length)
+    neck_x, neck_y = to_x - head * along_x, to_y - head * along_y
+    corners = [
+        (x - along_y * thick / 2, y + along_x * thick / 2),
+        (neck_x - along_y * thick / 2, neck_y + along_x * thick / 2),
+        (neck_x - along_y * head / 2, neck_y + along_x * head / 2),
+        (to_x, to_y),
+        (neck_x + along_y * head / 2, neck_y - along_x * head / 2),
+        (neck_x + along_y * thick / 2, neck_y - along_x * thick / 2),
+        (x + along_y * thick / 2, y - along_x * thick / 2),
+    ]
+    points = " ".join(f"{cx:.2f},{cy:.2f}" for cx, cy in corners)
+    kind = CHANNEL_CLASSES[int(channel)] if colour else "grey"
+    tip = f"{mass:.3f} of a white pixel moved {length:.2g} pixels"
+    return element("polygon", points=points, class_=f"arrow tip {kind}", data_tip=tip)

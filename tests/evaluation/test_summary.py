@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+from making import broken, record, settings
+
+from massmover.evaluation.records import Record
+from massmover.evaluation.summary import area, smallest_radii, summarise
+
+
+def four_images() -> list[Record]:
+    """One clean mistake, one broken at 0.1, one at 0.2, one that stands."""
+    mistake = {"prediction_before": 8, "prediction_after": 8, "cost": 0.0, "distance": 0.0}
+    return [
+        broken(0, 0.1, **mistake),
+        broken(0, 0.2, **mistake),
+        broken(1, 0.1),
+        broken(1, 0.2, carried_from=0.1, attack_success=False),
+        record(2, 0.1, violation="distance 0.3 over radius 0.1", attack_success=True),
+        broken(2, 0.2),
+        record(3, 0.1),
+        record(3, 0.2),
+    ]
+
+
+def test_known_answer() -> None:
+    summary = summarise(four_images(), settings(), numbers_per_image=100)
+    assert summary["clean_accuracy"] == 0.75
+    assert [point["accuracy"] for point in summary["accuracy"]] == [0.5, 0.25]
+    assert [point["successes"] for point in summary["accuracy"]] == [2, 3]
+    assert [point["violations"] for point in summary["accuracy"]] == [1, 0]
+    assert [point["carried"] for point in summary["accuracy"]] == [0, 1]
+    assert [point["radius_pixels"] for point in summary["accuracy"]] == [10, 20]
+    assert summary["violations"] == 1
+    assert summary["seconds_per_image"] == 1.0
+    assert summary["area_under_curve"] == pytest.approx(0.1 * (0.75 + 0.5) / 2 + 0.1 * (0.5 + 0.25) / 2)
+
+
+def test_the_area_is_the_mean_breaking_radius_of_a_step() -> None:
+    assert area([(0, 1), (0.5, 1), (0.5, 0), (1, 0)]) == 0.5
+
+
+def test_smallest_radii_of_a_grid() -> None:
+    assert smallest_radii(four_images(), settings()) == {0: 0.0, 1: 0.1, 2: 0.2, 3: None}
+
+
+def test_a_search_of_smallest_radii_gives_the_curve_at_any_radius() -> None:
+    found = [broken(0, 0.05), broken(1, 0.15), record(2, 0.2), broken(3, 0.0, prediction_before=8)]
+    summary = summarise(found, settings(smallest=True), numbers_per_image=100)
+    assert [point["accuracy"] for point in summary["accuracy"]] == [0.5, 0.25]
+    assert [point["successes"] for point in summary["accuracy"]] == [2, 3]
+    assert summary["median_smallest_radius"] == 0.05
+
+
+def test_a_targeted_run_never_calls_a_clean_mistake_accurate() -> None:
+    found = [record(0, 0.1, prediction_before=8, target=5), record(1, 0.1, target=5)]
+    summary = summarise(found, settings(targeted=True, radii=(0.1,)), numbers_per_image=100)
+    assert summary["accuracy"][0] == {**summary["accuracy"][0], "accuracy": 0.5, "successes": 0}
+
+
+def test_eight_bit_survivors_are_counted() -> None:
+    found = [broken(0, 0.1, eight_bit=True), broken(1, 0.1, eight_bit=False), record(2, 0.1)]
+    summary = summarise(found, settings(eight_bit=True, radii=(0.1,)), numbers_per_image=100)
+    assert summary["eight_bit"] == {"successes": 2, "survive": 1}

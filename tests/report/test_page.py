@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
+
+from making import broken, record, settings
+
+from massmover.evaluation import records
+from massmover.evaluation.folder import RunFolder
+from massmover.evaluation.summary import summarise
+from massmover.report import charts, load_run, write_page
+from massmover.report.figures import write_figures
+from massmover.report.page import page
+from massmover.report.paper import CURVES, RADII_PIXELS, curves_for
+from massmover.report.pictures import difference, png
+
+SHAPE = (1, 28, 28)
+
+
+def finished_run(folder: Path, *, data: str = "mnist-sample", failed_check: bool = False) -> Path:
+    """A folder as a run leaves it: labels 0 to 3, one clean mistake, one carried success, one that stands."""
+    folder.mkdir(parents=True)
+    radii = (10 / 784, 50 / 784)
+    chosen = settings(radii=radii, data=data, count=4)
+    mistake = {"label": 0, "prediction_before": 8, "cost": 0.0, "distance": 0.0}
+    lines = [
+        broken(0, radii[0], **mistake),
+        broken(0, radii[1], **mistake),
+        broken(1, radii[0], label=1, prediction_before=1),
+        broken(1, radii[1], label=1, prediction_before=1, carried_from=radii[0]),
+        record(2, radii[0], label=2, prediction_before=2, prediction_after=2),
+        broken(2, radii[1], label=2, prediction_before=2),
+        record(3, radii[0], label=3),
+        record(3, radii[1], label=3),
+    ]
+    lines = [records.Record(**{**vars(line), "radius_pixels": line.radius * 784}) for line in lines]
+    run = RunFolder(folder)
+    records.write(run.records, lines)
+    summary = summarise(lines, chosen, numbers_per_image=784)
+    summary["checks"] = [{"name": "gradients", "passed": not failed_check, "seen": "<none>", "read": "docs/checks.md"}]
+    run.write_json(run.summary, summary)
+    run.write_json(
+        run.manifest,
+        {
+            "settings": chosen.as_json(),
+            "data": {"checksum": "d" * 64, "shape": list(SHAPE)},
+            "weights": {"checksum": "w" * 64},
+            "versions": {"massmover": "0"},
+            "command": "massmover evaluate --out <run>",
+            "started": "today",
+        },
+    )
+    won = [line for line in lines if line.success]
+    random = np.random.default_rng(0)
+    original = random.random((len(won), *SHAPE)).astype(np.float32)
+    moves = np.zeros((len(won), 60, 6), np.float32)
+    moves[:, 0] = (0, 3, 4, 4, 5, 0.5)
+    np.savez(
+        run.examples,
+        index=[line.index for line in won],
+        radius=[line.radius for line in won],
+        label=[line.label for line in won],
+        prediction=[line.prediction_after for line in won],
+        original=original,
+        adversarial=np.roll(original, 1, axis=3),
+        moves=moves,
+    )
+    return folder
+
+
+def test_the_page_is_self_contained_and_says_what_was_measured(tmp_path: Path) -> None:
+    path = write_page([finished_run(tmp_path / "run")], tmp_path / "page.html")
+    text = path.read_text()
+    assert "http://" not in text and "https://" not in text and 'src="/' not in text
+    assert "75.0 %" in text and "25.0 %" in text
+    assert text.count('class="card"') == 3  # clean mistakes have nothing to show
+    assert "massmover evaluate --out &lt;run&gt;" in text and "&lt;none&gt;" in text
+    assert "the paper&#39;s attack" in text and "Do not trust" not in text
+    assert [entry.name for entry in tmp_path.iterdir() if entry.suffix == ".html"] == ["page.html"]
+
+
+def test_a_failed_check_is_at_the_top(tmp_path: Path) -> None:
+    text = page([load_run(finished_run(tmp_path / "run", failed_check=True))])
+    assert "Do not trust this evaluation yet" in text
+
+
+def test_several_runs_share_one_curve(tmp_path: Path) -> None:
+    runs = [load_run(finished_run(tmp_path / name)) for name in ("first", "second")]
+    text = page(runs)
+    assert "2 runs side by side" in text and text.count('class="line s1"') == 3  # wide, narrow and the key
+
+
+def test_the_papers_curves_appear_only_where_they_belong(tmp_path: Path) -> None:
+    assert curves_for("mnist", SHAPE) and curves_for("cifar10", (3, 32, 32))
+    assert not curves_for("fashion-mnist", SHAPE) and not curves_for("mnist", (1, 6, 6))
+    assert all(len(curve.percent) == len(RADII_PIXELS) for curves in CURVES.values() for curve in curves)
+    other = load_run(finished_run(tmp_path / "run", data="fashion-mnist"))
+    assert not charts.paper_curves([other])
+
+
+def test_bars_count_every_image_once(tmp_path: Path) -> None:
+    bars = charts.breaking_bars(load_run(finished_run(tmp_path / "run")))
+    assert [(bar.images, bar.kind) for bar in bars] == [(1, "mistake"), (1, "broken"), (1, "broken"), (1, "standing")]
+
+
+def test_confusion_counts_answers_under_attack(tmp_path: Path) -> None:
+    run = load_run(finished_run(tmp_path / "run"))
+    assert run.confusion(run.settings.radii[0]) == {(0, 8): 1, (1, 8): 1, (2, 2): 1, (3, 3): 1}
+    assert run.confusion(run.settings.radii[1]) == {(0, 8): 1, (1, 8): 1, (2, 8): 1, (3, 3): 1}
+
+
+def test_pictures_are_what_pillow_reads(tmp_path: Path) -> None:
+    import base64
+    import io
+
+    from PIL import Image
+
+    for shape in ((5, 7), (5, 7, 3), (5, 7, 4)):
+        pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+        read = Image.open(io.BytesIO(base64.b64decode(png(pixels).split(",")[1])))
+        assert (np.asarray(read) == pixels).all()
+    left = np.zeros((1, 2, 2)), np.array([[[0.0, 0.5], [0.0, 0.0]]])
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(difference(*left).split(",")[1]))))
+    assert shown[0, 1, 3] == 255 and shown[0, 1, 0] > shown[0, 1, 2]  # orange where mass arrived
+    assert shown[1, 1, 3] == 0
+
+
+def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
+    written = write_figures([load_run(finished_run(tmp_path / "run"))], tmp_path / "figures")
+    names = {path.name for path in written}
+    assert names == {
+        f"{n}.{k}" for n in ("accuracy", "smallest-radii", "confusion", "examples") for k in ("png", "pdf")
+    }
+    assert all(path.stat().st_size > 3000 for path in written)
+
+
+def test_the_report_computes_nothing_with_torch() -> None:
+    allowed = {"massmover.evaluation", "massmover.evaluation.records", "massmover.evaluation.folder"}
+    allowed |= {"massmover.evaluation.settings", "massmover.evaluation.summary", "massmover.types"}
+    for path in (Path(charts.__file__).parent).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                ours = name.startswith("massmover") and not name.startswith("massmover.report")
+                assert not name.startswith("torch") and (not ours or name in allowed), f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("missing", ["manifest.json", "summary.json"])
+def test_an_unfinished_run_is_refused(tmp_path: Path, missing: str) -> None:
+    folder = finished_run(tmp_path / "run")
+    (folder / missing).unlink()
+    with pytest.raises(ValueError, match=missing):
+        load_run(folder)
+
+
+def test_settings_survive_the_manifest(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path / "run")
+    kept = json.loads((folder / "manifest.json").read_text())["settings"]
+    assert load_run(folder).settings.as_json() == kept
