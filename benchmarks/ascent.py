@@ -1,0 +1,93 @@
+"""One step of plan ascent against the classifier's own forward and backward pass; cost against size, window, batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.clock import interleaved
+from massmover import WassersteinBall
+from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.problem import Problem
+from massmover.attacks.smallest import smallest_radius
+from massmover.data import load
+from massmover.models import load_model, resnet20
+
+
+def warm_potential(problem: Problem, model: nn.Module, *, steps: int = 10) -> tuple[Tensor, Tensor]:
+    """A potential and price as they are in the middle of an attack, for steps cost most there."""
+    climbed = PlanAscent(steps=steps).climb(model, problem, start=torch.zeros_like(problem.images))
+    return climbed.potential, climbed.price
+
+
+def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """A step's own work (plan, cap, budget, image) over the classifier's forward and backward."""
+    problem = Problem.of(images, labels, ball=WassersteinBall.from_pixels(50, images))
+    potential, price = warm_potential(problem, model)
+    seconds = interleaved(
+        {
+            "classifier": lambda: problem.slope(model, images, loss="cross-entropy"),
+            "step": lambda: problem.move(potential, price=price * 1.02, floor=3.0),
+        }
+    )
+    each = {task: 1e6 * value / len(images) for task, value in seconds.items()}
+    print(
+        f"{name}: attack step {each['step']:.0f} us an image, forward and backward {each['classifier']:.0f} us, "
+        f"ratio {seconds['step'] / seconds['classifier']:.3f}"
+    )
+
+
+def proof_share(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """The final certificate and repair over a whole 60-step attack that nobody wins early."""
+    problem = Problem.of(images, labels, ball=WassersteinBall.from_pixels(5, images))
+    ascent = PlanAscent(steps=60)
+    potential, price = warm_potential(problem, model)
+    seconds = interleaved(
+        {
+            "search": lambda: ascent.climb(model, problem, start=torch.zeros_like(images)),
+            "proof": lambda: problem.prove(potential, price=price, floor=ascent.floor),
+        },
+        rounds=3,
+    )
+    print(
+        f"certificate and repair: {1e3 * seconds['proof'] / len(images):.2f} ms an image, "
+        f"{seconds['proof'] / seconds['search']:.3f} of a 60-step search"
+    )
+
+
+def scaling() -> None:
+    """Microseconds of one step per image as one thing grows."""
+    base = {"height": 32, "channels": 1, "window": 5, "batch": 32}
+    grid = {"height": [28, 64, 128, 224], "channels": [1, 3], "window": [5, 9, 15], "batch": [1, 16, 256]}
+    for what, values in grid.items():
+        parts = []
+        for value in values:
+            size = {**base, what: value, **({"batch": 4} if what == "height" else {})}
+            shape = (size["batch"], size["channels"], size["height"], size["height"])
+            images = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+            labels = torch.zeros(len(images), dtype=torch.int64)
+            problem = Problem.of(images, labels, ball=WassersteinBall(0.05, window=size["window"]))
+            potential = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
+            price = problem.move(potential, price=None, floor=3.0).price
+            seconds = interleaved({"step": lambda p=problem, q=potential, r=price: p.move(q, price=r, floor=3.0)})  # type: ignore[misc]
+            parts.append(f"{value}: {1e6 * seconds['step'] / len(images):.0f}")
+        print(f"step, us an image, by {what}: " + ", ".join(parts))
+
+
+def main() -> None:
+    """Print all ratios."""
+    digits = load("mnist-sample").subset(0, 256)
+    images, labels = digits.images_as_float(), digits.labels
+    lenet = load_model("mnist-standard")
+    step_ratio("LeNet, 256 digits", lenet, images, labels)
+    torch.manual_seed(0)
+    photographs = torch.rand(64, 3, 32, 32)
+    step_ratio("ResNet-20, 64 random colour images", resnet20().eval(), photographs, torch.zeros(64, dtype=torch.int64))
+    proof_share(lenet, images, labels)
+    scaling()
+    seconds = interleaved({"radius": lambda: smallest_radius(lenet, images[:64], labels[:64])}, rounds=1)
+    print(f"smallest radius: {1e3 * seconds['radius'] / 64:.1f} ms an image")
+
+
+if __name__ == "__main__":
+    main()
