@@ -72,7 +72,9 @@ def verify(
     """
     before, after = _tensor(originals, "originals"), _tensor(adversarial, "adversarial")
     if before.shape != after.shape:
-        raise MassmoverError(f"originals are {tuple(before.shape)} and adversarial {tuple(after.shape)}: same shape needed")
+        raise MassmoverError(
+            f"originals are {tuple(before.shape)} and adversarial {tuple(after.shape)}: same shape needed"
+        )
     radii = _radii(radius, count=len(before))
     found = distance_bounds(before, after, ground=ground, power=power, normalisation=normalisation, threads=threads)
     distance = torch.from_numpy(found.upper)

@@ -91,7 +91,22 @@ def move_table(window: Window) -> tuple[Any, Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def _move_images(potential, originals, budget, weights, relative, guess, images, crowding, price, moves, ring_of, costs, floor, sweeps):  # type: ignore[no-untyped-def]  # noqa: E501
+def _move_images(
+    potential,
+    originals,
+    budget,
+    weights,
+    relative,
+    guess,
+    images,
+    crowding,
+    price,
+    moves,
+    ring_of,
+    costs,
+    floor,
+    sweeps,
+):  # type: ignore[no-untyped-def]
     for b in range(originals.shape[0]):
         price[b] = _move_one(
             potential[b], originals[b], budget[b], weights[b], relative[b], moves, ring_of, costs, guess[b], floor,
@@ -100,7 +115,9 @@ def _move_images(potential, originals, budget, weights, relative, guess, images,
 
 
 @njit(cache=True)
-def _move_one(potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps, images, crowding):  # type: ignore[no-untyped-def]  # noqa: E501
+def _move_one(
+    potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps, images, crowding
+):  # type: ignore[no-untyped-def]
     channels, height, width = originals.shape
     pixels = height * width
     rows = 0
@@ -128,7 +145,9 @@ def _move_one(potential, originals, budget, weights, relative, moves, ring_of, c
 
 
 @njit(cache=True, fastmath=True)
-def _rows(potential, originals, weights, relative, moves, ring_of, costs, price, place, starts, shares, stay, paid, sums):  # type: ignore[no-untyped-def]  # noqa: E501
+def _rows(
+    potential, originals, weights, relative, moves, ring_of, costs, price, place, starts, shares, stay, paid, sums
+):  # type: ignore[no-untyped-def]
     """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
     channels, height, width = originals.shape
     count = moves.shape[0]
@@ -212,7 +231,24 @@ def _spent(sums, stay, paid, start, end, rate, costs):  # type: ignore[no-untype
 
 
 @njit(cache=True)
-def _price(potential, originals, weights, relative, moves, ring_of, costs, budget, guess, floor, place, starts, shares, stay, paid, sums):  # type: ignore[no-untyped-def]  # noqa: E501
+def _price(
+    potential,
+    originals,
+    weights,
+    relative,
+    moves,
+    ring_of,
+    costs,
+    budget,
+    guess,
+    floor,
+    place,
+    starts,
+    shares,
+    stay,
+    paid,
+    sums,
+):  # type: ignore[no-untyped-def]
     """The price at which the plan costs its budget, and the price its shares are written at.
 
     Newton on the logarithm of the cost, kept in a bracket. Shares hold for prices near the one they were written at

@@ -120,8 +120,8 @@ def move_mass_torch(
 def crowding_of(flows: Flows, *, originals: Images, window: Window) -> Images:
     """How far each potential is from the one that fills its pixel exactly, by one Newton step. Equation (7).
 
-    Positive where a plan overfills the pixel. A pixel's mass grows with its potential at the rate sum_i P_ij (1 - p_ij),
-    p_ij the part of pixel i's mass that goes there: mass that comes anyway does not count.
+    Positive where a plan overfills the pixel. A pixel's mass grows with its potential at the rate
+    sum_i P_ij (1 - p_ij), p_ij the part of pixel i's mass that goes there: mass that comes anyway does not count.
     """
     part = flows / originals.unsqueeze(2).clamp_min(torch.finfo(flows.dtype).tiny)
     mobile = scatter(flows * (1 - part), window=window)
