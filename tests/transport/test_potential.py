@@ -133,6 +133,23 @@ def test_equal_potentials_move_nothing_uphill() -> None:
     assert moved.sum().item() == pytest.approx(images.sum().item(), rel=1e-12)
 
 
+def test_specks_of_mass_stay_where_they_are() -> None:
+    """The smallest float32 has no reciprocal; its pixel is left alone and the others move as usual."""
+    fused = pytest.importorskip("massmover.transport.fused")
+    images = torch.full((1, 1, 3, 3), 0.3)
+    images[0, 0, 1, 1] = 1.4e-45
+    ball = WassersteinBall(0.1)
+    moved = fused.move_mass_fused(
+        torch.arange(9.0).view(1, 1, 3, 3),
+        originals=images,
+        budget=torch.tensor([0.1], dtype=torch.float64),
+        weights=ball.weights(images),
+        window=ball.moves(images),
+    ).images
+    assert torch.isfinite(moved).all()
+    assert moved.sum().item() == pytest.approx(2.4, rel=1e-5)
+
+
 class TestDecreasingRoot:
     def test_finds_a_known_root(self) -> None:
         rates = torch.tensor([0.5, 1.0, 7.0], dtype=torch.float64)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,46 @@ from massmover.transport.potential import SEND_BACK_SWEEPS, Move, relative_weigh
 from massmover.types import Images, PerChannel, PerImage
 
 LOG2_E = np.float32(1.4426950408889634)
+SPECK = np.float32(1e-30)  # a pixel darker than this keeps its mass: its reciprocal would overflow
 ROOT_ACCURACY = 1e-6  # of the budget; the certificate solves it to float64
+
+
+class Table(NamedTuple):
+    """A window's moves but "stay" (K - 1, 2), the ring of each, and the cost of each ring, as arrays."""
+
+    moves: Any
+    ring_of: Any
+    costs: Any
+
+
+class Batch(NamedTuple):
+    """The arguments of `move_mass`, as arrays."""
+
+    potential: Any
+    originals: Any
+    budget: Any
+    weights: Any
+    relative: Any
+    guess: Any
+
+
+class Answer(NamedTuple):
+    """Where the answers go."""
+
+    images: Any
+    crowding: Any
+    price: Any
+
+
+class Rows(NamedTuple):
+    """The rows of one image's plan: one for each pixel that holds mass, channel after channel."""
+
+    place: Any  # pixel number of each row, within its channel
+    starts: Any  # first row of each channel
+    shares: Any  # part of the row along each move, later the mass
+    stay: Any  # part of the row that stays
+    paid: Any  # weighted mass of the row
+    sums: Any  # shares added up over rings
 
 
 def move_mass_fused(
@@ -35,24 +74,22 @@ def move_mass_fused(
     floor: float = 0.0,
 ) -> Move:
     """`move_mass` for float32 images on the CPU."""
-    moves, ring_of, costs = move_table(window)
-    guess = torch.ones_like(budget) if price is None else price
-    moved, prices = torch.empty_like(originals, memory_format=torch.contiguous_format), torch.empty_like(budget)
-    crowding = torch.empty_like(moved)
-    arrays = (
+    table = table_of(window)
+    moved = torch.empty_like(originals, memory_format=torch.contiguous_format)
+    crowding, prices = torch.empty_like(moved), torch.empty_like(budget)
+    batch = Batch(
         potential.contiguous().numpy(),
         originals.contiguous().numpy(),
         budget.double().numpy(),
         weights.double().contiguous().numpy(),
         relative_weights(weights, originals).double().contiguous().numpy(),
-        guess.double().numpy(),
-        moved.numpy(),
-        crowding.numpy(),
-        prices.numpy(),
+        (torch.ones_like(budget) if price is None else price).double().numpy(),
     )
+    answer = Answer(moved.numpy(), crowding.numpy(), prices.numpy())
 
     def work(part: slice) -> None:
-        _move_images(*(array[part] for array in arrays), moves, ring_of, costs, floor, SEND_BACK_SWEEPS)
+        mine, out = Batch(*(array[part] for array in batch)), Answer(*(array[part] for array in answer))
+        _move_images(mine, out, table, floor)
 
     in_parallel(work, count=len(originals))
     return Move(images=moved, price=prices, crowding=crowding)
@@ -77,13 +114,13 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 @lru_cache(maxsize=64)
-def move_table(window: Window) -> tuple[Any, Any, Any]:
-    """The moves but "stay" (K - 1, 2) in the order of their rings, the ring of each, and the cost of each ring."""
+def table_of(window: Window) -> Table:
+    """The moves of a window in the order of their rings."""
     number = {pair: r for r, ring in enumerate(window.rings) for pair in ring.pairs}
     moves = sorted(window.offsets[1:], key=lambda move: number[abs(move[0]), abs(move[1])])
     rings = [number[abs(dy), abs(dx)] for dy, dx in moves]
     costs = [ring.cost for ring in window.rings]
-    return (
+    return Table(
         np.array(moves, dtype=np.int64).reshape(-1, 2),
         np.array(rings, dtype=np.int64),
         np.array(costs, dtype=np.float64),
@@ -91,65 +128,44 @@ def move_table(window: Window) -> tuple[Any, Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def _move_images(
-    potential,
-    originals,
-    budget,
-    weights,
-    relative,
-    guess,
-    images,
-    crowding,
-    price,
-    moves,
-    ring_of,
-    costs,
-    floor,
-    sweeps,
-):  # type: ignore[no-untyped-def]
-    for b in range(originals.shape[0]):
-        price[b] = _move_one(
-            potential[b], originals[b], budget[b], weights[b], relative[b], moves, ring_of, costs, guess[b], floor,
-            sweeps, images[b], crowding[b],
-        )  # fmt: skip
+def _move_images(batch, answer, table, floor):  # type: ignore[no-untyped-def]
+    for b in range(batch.originals.shape[0]):
+        answer.price[b] = _move_one(batch, b, answer, table, floor)
 
 
 @njit(cache=True)
-def _move_one(
-    potential, originals, budget, weights, relative, moves, ring_of, costs, guess, floor, sweeps, images, crowding
-):  # type: ignore[no-untyped-def]
+def _move_one(batch, b, answer, table, floor):  # type: ignore[no-untyped-def]
+    originals = batch.originals[b]
     channels, height, width = originals.shape
-    pixels = height * width
-    rows = 0
+    count = 0
     for c in range(channels):
-        for p in range(pixels):
-            rows += originals[c].ravel()[p] > 0
-    place = np.empty(rows, dtype=np.int64)  # pixel number of each row, within its channel
-    starts = np.zeros(channels + 1, dtype=np.int64)  # first row of each channel
-    shares = np.empty((rows, moves.shape[0]), dtype=np.float32)  # exp(potential there - highest in the window)
-    stay = np.empty(rows, dtype=np.float32)
-    paid = np.empty(rows, dtype=np.float32)
-    sums = np.empty((costs.shape[0], rows), dtype=np.float32)
-    price, reference = _price(
-        potential, originals, weights, relative, moves, ring_of, costs, budget, guess, floor, place, starts, shares,
-        stay, paid, sums,
-    )  # fmt: skip
-
-    target = np.empty((rows, moves.shape[0]), dtype=np.int64)
+        for p in range(height * width):
+            count += originals[c].ravel()[p] > SPECK
+    moves = table.moves.shape[0]
+    rows = Rows(
+        np.empty(count, dtype=np.int64),
+        np.zeros(channels + 1, dtype=np.int64),
+        np.empty((count, moves), dtype=np.float32),
+        np.empty(count, dtype=np.float32),
+        np.empty(count, dtype=np.float32),
+        np.empty((table.costs.shape[0], count), dtype=np.float32),
+    )
+    price, reference = _price(batch, b, rows, table, floor)
+    target = np.empty((count, moves), dtype=np.int64)
     for c in range(channels):
-        _flows(originals[c].ravel(), moves, ring_of, costs, (price - reference) * relative[c], place, shares, stay,
-               sums, target, starts[c], starts[c + 1], height, width)  # fmt: skip
-        _arrive(originals[c].ravel(), shares, target, place, starts[c], starts[c + 1], sweeps, images[c].ravel(),
-                crowding[c].ravel())  # fmt: skip
+        rate = (price - reference) * batch.relative[b, c]
+        _flows(originals[c], rows, target, table, c, rate)
+        images, crowding = answer.images[b, c].ravel(), answer.crowding[b, c].ravel()
+        _arrive(originals[c].ravel(), rows, target, c, images, crowding)
     return price
 
 
 @njit(cache=True, fastmath=True)
-def _rows(
-    potential, originals, weights, relative, moves, ring_of, costs, price, place, starts, shares, stay, paid, sums
-):  # type: ignore[no-untyped-def]
+def _write_rows(batch, b, rows, table, price):  # type: ignore[no-untyped-def]
     """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
+    potential, originals = batch.potential[b], batch.originals[b]
     channels, height, width = originals.shape
+    moves, shares, sums = table.moves, rows.shares, rows.sums
     count = moves.shape[0]
     scores = np.empty(count + 1, dtype=np.float32)
     power = np.empty(count + 1, dtype=np.int32)
@@ -159,10 +175,10 @@ def _rows(
     row = 0
     for c in range(channels):
         for k in range(count):
-            toll[k] = price * relative[c] * costs[ring_of[k]]
+            toll[k] = price * batch.relative[b, c] * table.costs[table.ring_of[k]]
         for y in range(height):
             for x in range(width):
-                if originals[c, y, x] <= 0:
+                if originals[c, y, x] <= SPECK:
                     continue
                 here = potential[c, y, x]
                 top = here
@@ -185,17 +201,18 @@ def _rows(
                 for k in range(count):
                     share = scores[k] * scale[k]
                     shares[row, k] = share
-                    sums[ring_of[k], row] += share
-                stay[row] = scores[count] * scale[count]
-                paid[row] = originals[c, y, x] * np.float32(weights[c])
-                place[row] = y * width + x
+                    sums[table.ring_of[k], row] += share
+                rows.stay[row] = scores[count] * scale[count]
+                rows.paid[row] = originals[c, y, x] * np.float32(batch.weights[b, c])
+                rows.place[row] = y * width + x
                 row += 1
-        starts[c + 1] = row
+        rows.starts[c + 1] = row
 
 
 @njit(cache=True, fastmath=True)
-def _spent(sums, stay, paid, start, end, rate, costs):  # type: ignore[no-untyped-def]
+def _spent(rows, c, rate, costs):  # type: ignore[no-untyped-def]
     """Cost of one channel's rows at a rate per distance, and minus its derivative by the rate."""
+    sums, stay, paid, start, end = rows.sums, rows.stay, rows.paid, rows.starts[c], rows.starts[c + 1]
     rings = sums.shape[0]
     decay = np.empty(rings, dtype=np.float32)
     for r in range(rings):
@@ -204,8 +221,7 @@ def _spent(sums, stay, paid, start, end, rate, costs):  # type: ignore[no-untype
     total = np.empty(size, dtype=np.float32)
     first = np.empty(size, dtype=np.float32)
     second = np.empty(size, dtype=np.float32)
-    cost = 0.0
-    spread = 0.0
+    cost, spread = np.float64(0.0), np.float64(0.0)
     for begin in range(start, end, size):
         count = min(size, end - begin)
         for i in range(count):
@@ -231,30 +247,14 @@ def _spent(sums, stay, paid, start, end, rate, costs):  # type: ignore[no-untype
 
 
 @njit(cache=True)
-def _price(
-    potential,
-    originals,
-    weights,
-    relative,
-    moves,
-    ring_of,
-    costs,
-    budget,
-    guess,
-    floor,
-    place,
-    starts,
-    shares,
-    stay,
-    paid,
-    sums,
-):  # type: ignore[no-untyped-def]
+def _price(batch, b, rows, table, floor):  # type: ignore[no-untyped-def]
     """The price at which the plan costs its budget, and the price its shares are written at.
 
     Newton on the logarithm of the cost, kept in a bracket. Shares hold for prices near the one they were written at
     (float32 exponentials reach no further) and are written anew when the search leaves that neighbourhood.
     """
-    low, high, point = floor, math.inf, max(guess, floor)
+    relative, budget, costs = batch.relative[b], batch.budget[b], table.costs
+    low, high, point = floor, math.inf, max(batch.guess[b], floor)
     reference = math.inf
     farthest = costs[-1] if costs.shape[0] else 1.0
     most = 0.0
@@ -263,14 +263,12 @@ def _price(
     for attempt in range(200):
         if not abs(point - reference) * farthest * most <= 40.0:
             reference = point
-            _rows(potential, originals, weights, relative, moves, ring_of, costs, reference, place, starts, shares,
-                  stay, paid, sums)  # fmt: skip
+            _write_rows(batch, b, rows, table, reference)
         cost = 0.0
         slope = 0.0
         for c in range(relative.shape[0]):
-            if starts[c + 1] > starts[c]:
-                rate = (point - reference) * relative[c]
-                part, spread = _spent(sums, stay, paid, starts[c], starts[c + 1], rate, costs)
+            if rows.starts[c + 1] > rows.starts[c]:
+                part, spread = _spent(rows, c, (point - reference) * relative[c], costs)
                 cost += part
                 slope -= spread * relative[c]
         if cost > budget:
@@ -301,34 +299,36 @@ def _price(
             point = 0.5 * (low + high)
     if not abs(point - reference) * farthest * most <= 40.0:
         reference = point
-        _rows(potential, originals, weights, relative, moves, ring_of, costs, reference, place, starts, shares,
-              stay, paid, sums)  # fmt: skip
+        _write_rows(batch, b, rows, table, reference)
     return point, reference
 
 
 @njit(cache=True, fastmath=True)
-def _flows(originals, moves, ring_of, costs, rate, place, shares, stay, sums, target, start, end, height, width):  # type: ignore[no-untyped-def]
+def _flows(original, rows, target, table, c, rate):  # type: ignore[no-untyped-def]
     """Turn shares into mass sent along each move, and note where it goes."""
+    height, width = original.shape
+    moves, costs, place, shares = table.moves, table.costs, rows.place, rows.shares
     rings = costs.shape[0]
     decay = np.empty(rings, dtype=np.float32)
     for r in range(rings):
         decay[r] = math.exp(-rate * costs[r])
-    for row in range(start, end):
-        total = stay[row]
+    for row in range(rows.starts[c], rows.starts[c + 1]):
+        total = rows.stay[row]
         for r in range(rings):
-            total += decay[r] * sums[r, row]
-        source = originals[place[row]] / total
+            total += decay[r] * rows.sums[r, row]
         y, x = place[row] // width, place[row] % width
+        source = original[y, x] / total
         for k in range(moves.shape[0]):
             v, u = y + moves[k, 0], x + moves[k, 1]
             inside = 0 <= v < height and 0 <= u < width
             target[row, k] = v * width + u if inside else place[row]
-            shares[row, k] *= source * decay[ring_of[k]] if inside else np.float32(0.0)
+            shares[row, k] *= source * decay[table.ring_of[k]] if inside else np.float32(0.0)
 
 
 @njit(cache=True, fastmath=True)
-def _arrive(originals, flows, target, place, start, end, sweeps, images, crowding):  # type: ignore[no-untyped-def]
+def _arrive(originals, rows, target, c, images, crowding):  # type: ignore[no-untyped-def]
     """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
+    flows, place, start, end = rows.shares, rows.place, rows.starts[c], rows.starts[c + 1]
     pixels = originals.shape[0]
     mobile = np.full(pixels, np.float32(1e-6))  # how fast a pixel's mass grows with its potential
     inflow = np.zeros(pixels, dtype=np.float32)
@@ -345,7 +345,7 @@ def _arrive(originals, flows, target, place, start, end, sweeps, images, crowdin
         mobile[place[row]] += total * (np.float32(1.0) - total / there)
     for p in range(pixels):
         crowding[p] = (originals[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
-    for _ in range(sweeps):
+    for _ in range(SEND_BACK_SWEEPS):
         overfull = False
         for p in range(pixels):
             room = max(np.float32(1.0) - originals[p] + leaving[p], np.float32(0.0))
