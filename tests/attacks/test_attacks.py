@@ -126,6 +126,15 @@ class TestEveryMethod:
             assert verdicts.violations == 0
 
     @quick
+    def test_whole_image_windows_on_small_images(self, method: Any) -> None:
+        images = random_images(9, batch=3, channels=2, height=5, width=6, dtype=torch.float32)
+        model = small_network(2)
+        ball = WassersteinBall(0.5, window=None, power=2.0)
+        result = method.run(model, images, labels_of(model, images), ball=ball)
+        assert verify(images, result.images, 0.5, power=2.0, threads=1).violations == 0
+        assert result.trusted.all()
+
+    @quick
     def test_a_clean_mistake_costs_nothing(
         self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]
     ) -> None:
