@@ -26,11 +26,12 @@ ROOT_ACCURACY = 1e-6  # of the budget; the certificate solves it to float64
 
 
 class Table(NamedTuple):
-    """A window's moves but "stay" (K - 1, 2), the ring of each, and the cost of each ring, as arrays."""
+    """A window's moves but "stay" (K - 1, 2), the ring of each, the cost of each ring, and its reach, as arrays."""
 
     moves: Any
     ring_of: Any
     costs: Any
+    reach: Any  # rows, columns
 
 
 class Batch(NamedTuple):
@@ -52,15 +53,22 @@ class Answer(NamedTuple):
     price: Any
 
 
-class Rows(NamedTuple):
-    """The rows of one image's plan: one for each pixel that holds mass, channel after channel."""
+class Field(NamedTuple):
+    """One image laid out flat, with a border as wide as the window: a move is then one shift for all pixels.
 
-    place: Any  # pixel number of each row, within its channel
-    starts: Any  # first row of each channel
-    shares: Any  # part of the row along each move, later the mass
-    stay: Any  # part of the row that stays
-    paid: Any  # weighted mass of the row
-    sums: Any  # shares added up over rings
+    Full arrays have `size` numbers a channel, border included. Rows of the plan belong to the stretch of `length`
+    pixels from `start` on, which holds all mass; in between lie pixels without any, whose rows are zero.
+    """
+
+    shift: Any  # (K - 1,), of each move
+    start: int
+    length: int
+    potential: Any  # (C, size)
+    mass: Any  # (C, size)
+    shares: Any  # (C, K - 1, length), part of the row along each move, later the mass
+    stay: Any  # (C, length), part of the row that stays
+    sums: Any  # (C, R, length), shares added up over rings
+    paid: Any  # (C, length), weighted mass
 
 
 def move_mass_fused(
@@ -124,6 +132,7 @@ def table_of(window: Window) -> Table:
         np.array(moves, dtype=np.int64).reshape(-1, 2),
         np.array(rings, dtype=np.int64),
         np.array(costs, dtype=np.float64),
+        np.array([window.rows, window.columns], dtype=np.int64),
     )
 
 
@@ -135,119 +144,131 @@ def _move_images(batch, answer, table, floor):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _move_one(batch, b, answer, table, floor):  # type: ignore[no-untyped-def]
-    originals = batch.originals[b]
-    channels, height, width = originals.shape
-    count = 0
+    channels, height, width = batch.originals[b].shape
+    field = _lay_out(batch, b, table)
+    price, reference = _price(batch, b, field, table, floor)
+    wide = width + 2 * table.reach[1]
+    first = table.reach[1] + table.reach[0] * wide + table.reach[1]
     for c in range(channels):
-        for p in range(height * width):
-            count += originals[c].ravel()[p] > SPECK
-    moves = table.moves.shape[0]
-    rows = Rows(
-        np.empty(count, dtype=np.int64),
-        np.zeros(channels + 1, dtype=np.int64),
-        np.empty((count, moves), dtype=np.float32),
-        np.empty(count, dtype=np.float32),
-        np.empty(count, dtype=np.float32),
-        np.empty((table.costs.shape[0], count), dtype=np.float32),
-    )
-    price, reference = _price(batch, b, rows, table, floor)
-    target = np.empty((count, moves), dtype=np.int64)
-    for c in range(channels):
-        rate = (price - reference) * batch.relative[b, c]
-        _flows(originals[c], rows, target, table, c, rate)
-        images, crowding = answer.images[b, c].ravel(), answer.crowding[b, c].ravel()
-        _arrive(originals[c].ravel(), rows, target, c, images, crowding)
+        _flows(field, table, c, (price - reference) * batch.relative[b, c])
+        moved, crowding = _arrive(field, c)
+        for y in range(height):
+            at = first + y * wide
+            answer.images[b, c, y] = moved[at : at + width]
+            answer.crowding[b, c, y] = crowding[at : at + width]
     return price
 
 
-@njit(cache=True, fastmath=True)
-def _write_rows(batch, b, rows, table, price):  # type: ignore[no-untyped-def]
-    """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
-    potential, originals = batch.potential[b], batch.originals[b]
+@njit(cache=True)
+def _lay_out(batch, b, table):  # type: ignore[no-untyped-def]
+    """The image with its border, in one stretch; only the rows between the first and the last mass get a plan."""
+    originals, potential = batch.originals[b], batch.potential[b]
     channels, height, width = originals.shape
-    moves, shares, sums = table.moves, rows.shares, rows.sums
-    count = moves.shape[0]
-    scores = np.empty(count + 1, dtype=np.float32)
-    power = np.empty(count + 1, dtype=np.int32)
-    scale = power.view(np.float32)
-    toll = np.empty(count, dtype=np.float32)
-    sums[:] = 0.0
-    row = 0
+    rows, columns = table.reach
+    wide = width + 2 * columns
+    size = (height + 2 * rows) * wide + 2 * columns
+    edges = np.full((channels, size), np.float32(-1e30))
+    mass = np.zeros((channels, size), dtype=np.float32)
+    top, bottom = height, 0
     for c in range(channels):
-        for k in range(count):
-            toll[k] = price * batch.relative[b, c] * table.costs[table.ring_of[k]]
         for y in range(height):
+            at = columns + (rows + y) * wide + columns
             for x in range(width):
-                if originals[c, y, x] <= SPECK:
-                    continue
-                here = potential[c, y, x]
-                top = here
-                for k in range(count):
-                    v, u = y + moves[k, 0], x + moves[k, 1]
-                    inside = 0 <= v < height and 0 <= u < width
-                    scores[k] = potential[c, v, u] - toll[k] if inside else np.float32(-1e30)
-                    top = max(top, scores[k])
-                scores[count] = here
-                # exp, by splitting off the power of two: the exponent goes straight into the bits of a float.
-                for k in range(count + 1):
-                    t = max((scores[k] - top) * LOG2_E, np.float32(-125.0))
-                    whole = np.floor(t)
-                    f = t - whole
-                    power[k] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-                    scores[k] = np.float32(1.0) + f * (
-                        np.float32(0.6931471806) + f * (np.float32(0.2402265070) + f * (np.float32(0.0555041087)
-                        + f * (np.float32(0.0096181291) + f * (np.float32(0.0013333558) + f * np.float32(0.000154)))))
-                    )  # fmt: skip
-                for k in range(count):
-                    share = scores[k] * scale[k]
-                    shares[row, k] = share
-                    sums[table.ring_of[k], row] += share
-                rows.stay[row] = scores[count] * scale[count]
-                rows.paid[row] = originals[c, y, x] * np.float32(batch.weights[b, c])
-                rows.place[row] = y * width + x
-                row += 1
-        rows.starts[c + 1] = row
+                edges[c, at + x] = potential[c, y, x]
+                mass[c, at + x] = originals[c, y, x]
+                if originals[c, y, x] > 0:
+                    top, bottom = min(top, y), max(bottom, y + 1)
+    count = max(bottom - top, 0) * wide
+    start = columns + (rows + min(top, height - 1)) * wide
+    shift = table.moves[:, 0] * wide + table.moves[:, 1]
+    shares = np.empty((channels, table.moves.shape[0], count), dtype=np.float32)
+    stay = np.empty((channels, count), dtype=np.float32)
+    sums = np.empty((channels, table.costs.shape[0], count), dtype=np.float32)
+    paid = np.empty((channels, count), dtype=np.float32)
+    for c in range(channels):
+        paid[c] = mass[c, start : start + count] * np.float32(batch.weights[b, c])
+    return Field(shift, start, count, edges, mass, shares, stay, sums, paid)
 
 
 @njit(cache=True, fastmath=True)
-def _spent(rows, c, rate, costs):  # type: ignore[no-untyped-def]
+def _write_rows(batch, b, field, table, price):  # type: ignore[no-untyped-def]
+    """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
+    start, count = field.start, field.length
+    best = np.empty(count, dtype=np.float32)
+    power = np.empty(count, dtype=np.int32)
+    for c in range(field.potential.shape[0]):
+        here = field.potential[c, start : start + count]
+        best[:] = here
+        for k in range(field.shift.shape[0]):
+            toll = np.float32(price * batch.relative[b, c] * table.costs[table.ring_of[k]])
+            there = field.potential[c, start + field.shift[k] : start + field.shift[k] + count]
+            for i in range(count):
+                best[i] = max(best[i], there[i] - toll)
+        field.sums[c] = 0.0
+        for k in range(field.shift.shape[0]):
+            toll = np.float32(price * batch.relative[b, c] * table.costs[table.ring_of[k]])
+            there = field.potential[c, start + field.shift[k] : start + field.shift[k] + count]
+            share, total = field.shares[c, k], field.sums[c, table.ring_of[k]]
+            _exponential(there, toll, best, power, share)
+            for i in range(count):
+                total[i] += share[i]
+        _exponential(here, np.float32(0.0), best, power, field.stay[c])
+
+
+@njit(cache=True, fastmath=True)
+def _exponential(score, toll, best, power, out):  # type: ignore[no-untyped-def]
+    """out = exp(score - toll - best), by splitting off the power of two, which goes straight into a float's bits."""
+    scale = power.view(np.float32)
+    for i in range(out.shape[0]):
+        t = max((score[i] - toll - best[i]) * LOG2_E, np.float32(-125.0))
+        whole = np.floor(t)
+        f = t - whole
+        power[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+        out[i] = np.float32(1.0) + f * (
+            np.float32(0.6931471806) + f * (np.float32(0.2402265070) + f * (np.float32(0.0555041087)
+            + f * (np.float32(0.0096181291) + f * (np.float32(0.0013333558) + f * np.float32(0.000154)))))
+        )  # fmt: skip
+    for i in range(out.shape[0]):
+        out[i] *= scale[i]
+
+
+@njit(cache=True, fastmath=True)
+def _spent(field, c, rate, costs):  # type: ignore[no-untyped-def]
     """Cost of one channel's rows at a rate per distance, and minus its derivative by the rate."""
-    sums, stay, paid, start, end = rows.sums, rows.stay, rows.paid, rows.starts[c], rows.starts[c + 1]
+    sums, stay, paid = field.sums[c], field.stay[c], field.paid[c]
     rings = sums.shape[0]
-    decay = np.empty(rings, dtype=np.float32)
-    for r in range(rings):
-        decay[r] = math.exp(-rate * costs[r])
-    size = 64
+    size = 128  # pixels at a time: the partial sums stay in registers' reach, and float32 sums stay short
     total = np.empty(size, dtype=np.float32)
     first = np.empty(size, dtype=np.float32)
     second = np.empty(size, dtype=np.float32)
     cost, spread = np.float64(0.0), np.float64(0.0)
-    for begin in range(start, end, size):
-        count = min(size, end - begin)
-        for i in range(count):
-            total[i] = stay[begin + i]
-            first[i] = np.float32(0.0)
-            second[i] = np.float32(0.0)
+    for begin in range(0, field.length, size):
+        count = min(size, field.length - begin)
+        weight = paid[begin : begin + count]
+        total[:count] = stay[begin : begin + count]
+        first[:] = 0.0
+        second[:] = 0.0
         for r in range(rings):
-            k, d = decay[r], np.float32(costs[r])
+            k, d = np.float32(math.exp(-rate * costs[r])), np.float32(costs[r])
+            ring = sums[r, begin : begin + count]
             for i in range(count):
-                s = k * sums[r, begin + i]
+                s = k * ring[i]
                 total[i] += s
                 first[i] += d * s
                 second[i] += d * d * s
-        part = np.float32(0.0)
-        part_spread = np.float32(0.0)
+        part, part_spread = np.float32(0.0), np.float32(0.0)
         for i in range(count):
-            mean = first[i] / total[i]
-            part += paid[begin + i] * mean
-            part_spread += paid[begin + i] * (second[i] / total[i] - mean * mean)
+            one = np.float32(1.0) / total[i]
+            mean = first[i] * one
+            part += weight[i] * mean
+            part_spread += weight[i] * (second[i] * one - mean * mean)
         cost += part
         spread += part_spread
     return cost, spread
 
 
 @njit(cache=True)
-def _price(batch, b, rows, table, floor):  # type: ignore[no-untyped-def]
+def _price(batch, b, field, table, floor):  # type: ignore[no-untyped-def]
     """The price at which the plan costs its budget, and the price its shares are written at.
 
     Newton on the logarithm of the cost, kept in a bracket. Shares hold for prices near the one they were written at
@@ -263,14 +284,13 @@ def _price(batch, b, rows, table, floor):  # type: ignore[no-untyped-def]
     for attempt in range(200):
         if not abs(point - reference) * farthest * most <= 40.0:
             reference = point
-            _write_rows(batch, b, rows, table, reference)
+            _write_rows(batch, b, field, table, reference)
         cost = 0.0
         slope = 0.0
         for c in range(relative.shape[0]):
-            if rows.starts[c + 1] > rows.starts[c]:
-                part, spread = _spent(rows, c, (point - reference) * relative[c], costs)
-                cost += part
-                slope -= spread * relative[c]
+            part, spread = _spent(field, c, (point - reference) * relative[c], costs)
+            cost += part
+            slope -= spread * relative[c]
         if cost > budget:
             low = point
         else:
@@ -299,65 +319,71 @@ def _price(batch, b, rows, table, floor):  # type: ignore[no-untyped-def]
             point = 0.5 * (low + high)
     if not abs(point - reference) * farthest * most <= 40.0:
         reference = point
-        _write_rows(batch, b, rows, table, reference)
+        _write_rows(batch, b, field, table, reference)
     return point, reference
 
 
 @njit(cache=True, fastmath=True)
-def _flows(original, rows, target, table, c, rate):  # type: ignore[no-untyped-def]
-    """Turn shares into mass sent along each move, and note where it goes."""
-    height, width = original.shape
-    moves, costs, place, shares = table.moves, table.costs, rows.place, rows.shares
-    rings = costs.shape[0]
-    decay = np.empty(rings, dtype=np.float32)
-    for r in range(rings):
-        decay[r] = math.exp(-rate * costs[r])
-    for row in range(rows.starts[c], rows.starts[c + 1]):
-        total = rows.stay[row]
-        for r in range(rings):
-            total += decay[r] * rows.sums[r, row]
-        y, x = place[row] // width, place[row] % width
-        source = original[y, x] / total
-        for k in range(moves.shape[0]):
-            v, u = y + moves[k, 0], x + moves[k, 1]
-            inside = 0 <= v < height and 0 <= u < width
-            target[row, k] = v * width + u if inside else place[row]
-            shares[row, k] *= source * decay[table.ring_of[k]] if inside else np.float32(0.0)
+def _flows(field, table, c, rate):  # type: ignore[no-untyped-def]
+    """Turn shares into mass sent along each move."""
+    start, count = field.start, field.length
+    mass = field.mass[c, start : start + count]
+    source = field.stay[c].copy()
+    decay = np.exp(-rate * table.costs).astype(np.float32)
+    for r in range(decay.shape[0]):
+        k, ring = decay[r], field.sums[c, r]
+        for i in range(count):
+            source[i] += k * ring[i]
+    for i in range(count):
+        source[i] = mass[i] / source[i]
+    for k in range(field.shift.shape[0]):
+        d, share = decay[table.ring_of[k]], field.shares[c, k]
+        for i in range(count):
+            share[i] *= d * source[i]
 
 
 @njit(cache=True, fastmath=True)
-def _arrive(originals, rows, target, c, images, crowding):  # type: ignore[no-untyped-def]
+def _arrive(field, c):  # type: ignore[no-untyped-def]
     """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
-    flows, place, start, end = rows.shares, rows.place, rows.starts[c], rows.starts[c + 1]
-    pixels = originals.shape[0]
-    mobile = np.full(pixels, np.float32(1e-6))  # how fast a pixel's mass grows with its potential
-    inflow = np.zeros(pixels, dtype=np.float32)
-    leaving = np.zeros(pixels, dtype=np.float32)
-    share = np.ones(pixels, dtype=np.float32)
-    for row in range(start, end):
-        total = np.float32(0.0)
-        there = originals[place[row]]
-        for k in range(flows.shape[1]):
-            inflow[target[row, k]] += flows[row, k]
-            mobile[target[row, k]] += flows[row, k] * (np.float32(1.0) - flows[row, k] / there)
-            total += flows[row, k]
-        leaving[place[row]] = total
-        mobile[place[row]] += total * (np.float32(1.0) - total / there)
-    for p in range(pixels):
-        crowding[p] = (originals[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
+    start, count, mass = field.start, field.length, field.mass[c]
+    size = mass.shape[0]
+    inflow, leaving = np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.float32)
+    mobile = np.full(size, np.float32(1e-6))  # how fast a pixel's mass grows with its potential
+    left, mine = leaving[start : start + count], mobile[start : start + count]
+    inverse = np.empty(count, dtype=np.float32)
+    for i in range(count):
+        there = mass[start + i]
+        inverse[i] = np.float32(1.0) / there if there > SPECK else np.float32(0.0)
+    for k in range(field.shift.shape[0]):
+        flow, at = field.shares[c, k], start + field.shift[k]
+        arriving, growing = inflow[at : at + count], mobile[at : at + count]
+        for i in range(count):
+            f = flow[i]
+            arriving[i] += f
+            growing[i] += f * (np.float32(1.0) - f * inverse[i])
+        for i in range(count):
+            left[i] += flow[i]
+    for i in range(count):
+        mine[i] += left[i] * (np.float32(1.0) - left[i] * inverse[i])
+    crowding, share = np.empty(size, dtype=np.float32), np.ones(size, dtype=np.float32)
+    for p in range(size):
+        crowding[p] = (mass[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
     for _ in range(SEND_BACK_SWEEPS):
-        overfull = False
-        for p in range(pixels):
-            room = max(np.float32(1.0) - originals[p] + leaving[p], np.float32(0.0))
+        overfull = 0
+        for p in range(size):
+            room = max(np.float32(1.0) - mass[p] + leaving[p], np.float32(0.0))
             if share[p] * inflow[p] > room + np.float32(1e-6):
                 share[p] = room / inflow[p]
-                overfull = True
-        if not overfull:
+                overfull += 1
+        if overfull == 0:
             break
-        for row in range(start, end):
-            total = np.float32(0.0)
-            for k in range(flows.shape[1]):
-                total += flows[row, k] * share[target[row, k]]
-            leaving[place[row]] = total
-    for p in range(pixels):
-        images[p] = min(max(originals[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))
+        left[:] = 0.0
+        for k in range(field.shift.shape[0]):
+            flow, at = field.shares[c, k], start + field.shift[k]
+            kept = share[at : at + count]
+            for i in range(count):
+                left[i] += flow[i] * kept[i]
+    moved = np.empty(size, dtype=np.float32)
+    for p in range(size):
+        moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))
+    return moved, crowding

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from massmover.geometry import Window, gather, reachable, scatter
 from massmover.transport.plan import Plan
-from massmover.transport.repair import Repaired, repair
+from massmover.transport.repair import Repaired, joined, repair
 from massmover.transport.roots import decreasing_root
 from massmover.types import Flows, Images, PerChannel, PerImage
 
 SEND_BACK_SWEEPS = 8  # in the search; the final repair sweeps until it is done
+PROOF_NUMBERS = 2_000_000  # of a written-out plan at a time: 16 MB in float64
 
 
 class Move(NamedTuple):
@@ -65,16 +66,21 @@ def priced_plan(
         rate = (at.unsqueeze(-1) * relative)[..., None, None, None]  # (B, C, 1, 1, 1)
         return (there - rate * costs).softmax(dim=2)
 
+    latest: tuple[PerImage, Tensor] | None = None  # the root finder's last plan is nearly always the answer
+
     def spent(extra: PerImage) -> tuple[PerImage, PerImage]:
         """Cost of the plan at the floor price plus an extra, and its derivative."""
+        nonlocal latest
         part = portions(floor + extra)
+        latest = floor + extra, part
         first = (part * costs).sum(dim=2)
         variance = ((part * costs.square()).sum(dim=2) - first.square()) * relative[..., None, None]
         return (paid * first).sum(dim=(1, 2, 3)), -(paid * variance).sum(dim=(1, 2, 3))
 
     guess = None if price is None else (price - floor).clamp_min(0)
     found = floor + decreasing_root(spent, target=budget.to(potential), guess=guess)
-    return Priced(plan=Plan(window=window, flows=originals.unsqueeze(2) * portions(found)), price=found)
+    part = latest[1] if latest is not None and torch.equal(latest[0], found) else portions(found)
+    return Priced(plan=Plan(window=window, flows=originals.unsqueeze(2) * part), price=found)
 
 
 def move_mass(
@@ -156,17 +162,25 @@ def certified_move(
     price: PerImage | None = None,
     floor: float = 0.0,
 ) -> Repaired:
-    """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype."""
-    plan = priced_plan(
-        potential.double(),
-        originals=originals.double(),
-        budget=budget.double(),
-        weights=weights,
-        window=window,
-        price=price,
-        floor=floor,
-    ).plan
-    return repair(plan, originals=originals, weights=weights, budget=budget)
+    """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype.
+
+    Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
+    """
+
+    def prove(part: slice) -> Repaired:
+        plan = priced_plan(
+            potential[part].double(),
+            originals=originals[part].double(),
+            budget=budget[part].double(),
+            weights=weights[part],
+            window=window,
+            price=None if price is None else price[part],
+            floor=floor,
+        ).plan
+        return repair(plan, originals=originals[part], weights=weights[part], budget=budget[part])
+
+    size = max(1, PROOF_NUMBERS // (originals[:1].numel() * len(window.offsets) or 1))
+    return joined([prove(slice(start, start + size)) for start in range(0, max(len(originals), 1), size)])
 
 
 def relative_weights(weights: PerChannel, originals: Images) -> PerChannel:

@@ -6,6 +6,7 @@ it the cost. The equations are numbered as in docs/algorithms.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -36,26 +37,55 @@ def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerIma
     of the originals and the rounding is paid for from the same budget, so the bound of the
     certificate holds for the very image that is returned.
     """
-    x = originals.double()
+    x, budget, weights = originals.double(), budget.double(), weights.double()
     moving = sendable(plan.flows.double(), x, window=plan.window)
     share, sweeps = returned_share(moving, x, window=plan.window)
-    moving = moving * gather(share, window=plan.window)[..., 1:, :, :]
-    budget, weights = budget.double(), weights.double()
+    moving *= gather(share, window=plan.window)[..., 1:, :, :]
+    affordable = affordable_share(moving, originals=originals, window=plan.window, weights=weights, budget=budget)
+    moving *= affordable.view(-1, 1, 1, 1, 1)
+    staying = (x - moving.sum(dim=-3)).clamp_min(0)
+    feasible = Plan(window=plan.window, flows=_with_stay(moving, staying))
+    images, rounding = _rounded(feasible.images(), originals=originals, window=plan.window, weights=weights)
+    proof = certify(feasible, originals=originals, returned=images, weights=weights, rounding=rounding)
+    return Repaired(plan=feasible, images=images, certificate=proof, sweeps=sweeps)
 
-    affordable = torch.ones_like(budget)
+
+def joined(parts: Sequence[Repaired]) -> Repaired:
+    """Repaired plans of several batches as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Repaired(
+        plan=Plan(window=parts[0].plan.window, flows=torch.cat([part.plan.flows for part in parts])),
+        images=torch.cat([part.images for part in parts]),
+        certificate=Certificate(*map(torch.cat, zip(*(part.certificate for part in parts), strict=True))),
+        sweeps=torch.cat([part.sweeps for part in parts]),
+    )
+
+
+def affordable_share(
+    moving: Flows, *, originals: Images, window: Window, weights: PerChannel, budget: PerImage
+) -> PerImage:
+    """The largest share t of all moves, nearly, whose cost and rounding are within budget. Equations (3) and (4).
+
+    Cost and image are linear in t. Rounding is not, so twice what it took is put aside, then four times, and so on; if
+    the budget is smaller than a rounding error nothing moves, and nothing is rounded.
+    """
+    x = originals.double()
+    stay = torch.zeros_like(x)
+    cost = Plan(window=window, flows=_with_stay(moving, stay)).cost(weights)
+    change = scatter(_with_stay(moving, stay), window=window) - moving.sum(dim=-3)
+    share = torch.ones_like(budget)
     for attempt in range(4):
-        result = _assemble(moving, affordable, originals=originals, window=plan.window, weights=weights)
-        over = result.certificate.total > budget
+        image = x + share.view(-1, 1, 1, 1) * change
+        _, rounding = _rounded(image, originals=originals, window=window, weights=weights)
+        over = share * cost + rounding > budget
         if not over.any():
-            break
-        # (3): mixing with "stay" scales the cost. Twice the rounding is put aside, for it changes with the mix.
-        aside = (2.0 ** (attempt + 1)) * result.certificate.rounding
-        scale = (budget - aside) / result.certificate.cost.clamp_min(torch.finfo(torch.float64).tiny)
-        affordable = torch.where(over, affordable * scale.clamp(0, 1), affordable)
-    else:  # the budget is smaller than a rounding error: nothing moves, and nothing is rounded
-        affordable = torch.where(result.certificate.total > budget, 0.0, affordable)
-        result = _assemble(moving, affordable, originals=originals, window=plan.window, weights=weights)
-    return result._replace(sweeps=sweeps)
+            return share
+        # A unit in the fourteenth place is left over, for sums over a plan are no more exact than that.
+        spend = (budget - 2.0 ** (attempt + 1) * rounding) * (1 - 1e-14)
+        scale = spend / cost.clamp_min(torch.finfo(torch.float64).tiny)
+        share = torch.where(over, scale.clamp(0, 1).minimum(share), share)
+    return torch.where(over, 0.0, share)
 
 
 def sendable(flows: Flows, originals: Images, *, window: Window) -> Flows:
@@ -113,17 +143,9 @@ def _with_stay(moving: Flows, staying: Images) -> Flows:
     return torch.cat([staying.unsqueeze(-3), moving], dim=-3)
 
 
-def _assemble(
-    moving: Flows, affordable: PerImage, *, originals: Images, window: Window, weights: PerChannel
-) -> Repaired:
-    """Write out the plan that makes an affordable share of the moves, and the image in the caller's dtype."""
-    x = originals.double()
-    moved = moving * affordable.view(-1, 1, 1, 1, 1)
-    staying = (x - moved.sum(dim=-3)).clamp_min(0)
-    plan = Plan(window=window, flows=_with_stay(moved, staying))
-    exact = plan.images().clamp(0, 1)  # only round-off is clamped: the columns fit already
+def _rounded(exact: Images, *, originals: Images, window: Window, weights: PerChannel) -> tuple[Images, PerImage]:
+    """The image in the caller's dtype, and the most that rounding it added to its distance."""
+    inside = exact.clamp(0, 1)  # only round-off is clamped: the columns fit already
     # A pixel no mass left or reached keeps its very bits.
-    images = torch.where(exact == x, originals, exact.to(originals.dtype))
-    rounding = rounding_cost(exact, images, window=window, weights=weights)
-    certificate = certify(plan, originals=originals, returned=images, weights=weights, rounding=rounding)
-    return Repaired(plan=plan, images=images, certificate=certificate, sweeps=torch.zeros_like(affordable).long())
+    images = torch.where(inside == originals.double(), originals, inside.to(originals.dtype))
+    return images, rounding_cost(inside, images, window=window, weights=weights)
