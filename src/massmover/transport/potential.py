@@ -73,8 +73,11 @@ def priced_plan(
         nonlocal latest
         part = portions(floor + extra)
         latest = floor + extra, part
-        first = (part * costs).sum(dim=2)
-        variance = ((part * costs.square()).sum(dim=2) - first.square()) * relative[..., None, None]
+        first, second = torch.zeros_like(originals), torch.zeros_like(originals)
+        for k, cost in enumerate(window.costs):  # move by move: products with the whole plan would be written out
+            first.add_(part[:, :, k], alpha=cost)
+            second.add_(part[:, :, k], alpha=cost * cost)
+        variance = (second - first.square()) * relative[..., None, None]
         return (paid * first).sum(dim=(1, 2, 3)), -(paid * variance).sum(dim=(1, 2, 3))
 
     guess = None if price is None else (price - floor).clamp_min(0)

@@ -114,14 +114,17 @@ def returned_share(moving: Flows, originals: Images, *, window: Window) -> tuple
     share = torch.ones_like(originals)
     sweeps = torch.zeros(originals.shape[0], dtype=torch.int64, device=originals.device)
     active = torch.arange(originals.shape[0], device=originals.device)
+    flows, x, arriving = moving, originals, inflow  # of the images that are still active
     sweep = 0
     while active.numel():
-        x, kept = originals[active], share[active]
-        room = 1 - x + _leaving(moving[active], kept, window=window)
-        overfull = kept * inflow[active] > room + OVERFLOW
+        kept = share[active]
+        room = 1 - x + _leaving(flows, kept, window=window)
+        overfull = kept * arriving > room + OVERFLOW
         still = overfull.flatten(1).any(dim=1)
-        active, overfull, kept, room = active[still], overfull[still], kept[still], room[still]
-        fits = room / inflow[active].clamp_min(OVERFLOW) if sweep < PROPORTIONAL_SWEEPS else torch.zeros_like(room)
+        if not still.all():
+            active, flows, x, arriving = active[still], flows[still], x[still], arriving[still]
+            overfull, kept, room = overfull[still], kept[still], room[still]
+        fits = room / arriving.clamp_min(OVERFLOW) if sweep < PROPORTIONAL_SWEEPS else torch.zeros_like(room)
         share[active] = torch.where(overfull, torch.minimum(kept, fits), kept)
         sweep += 1
         sweeps[active] = sweep
