@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +30,7 @@ def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
     seconds = interleaved(
         {
             "classifier": lambda: problem.slope(model, images, loss="cross-entropy"),
-            "step": lambda: problem.move(potential, price=price * 1.02, floor=3.0),
+            "step": lambda: problem.move(potential, price=price * 1.02, floor=3.0, booked=problem.budget),
         }
     )
     each = {task: 1e6 * value / len(images) for task, value in seconds.items()}
@@ -46,7 +48,7 @@ def proof_share(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     seconds = interleaved(
         {
             "search": lambda: ascent.climb(model, problem, start=torch.zeros_like(images)),
-            "proof": lambda: problem.prove(potential, price=price, floor=ascent.floor),
+            "proof": lambda: problem.prove(potential, price=price, floor=ascent.floor, booked=problem.budget),
         },
         rounds=3,
     )
@@ -92,8 +94,10 @@ def scaling() -> None:
             labels = torch.zeros(len(images), dtype=torch.int64)
             problem = Problem.of(images, labels, ball=WassersteinBall(0.05, window=size["window"]))
             potential = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
-            price = problem.move(potential, price=None, floor=3.0).price
-            seconds = interleaved({"step": lambda p=problem, q=potential, r=price: p.move(q, price=r, floor=3.0)})  # type: ignore[misc]
+            price = problem.move(potential, price=None, floor=3.0, booked=problem.budget).price
+            seconds = interleaved(
+                {"step": partial(problem.move, potential, price=price, floor=3.0, booked=problem.budget)}
+            )
             parts.append(f"{value}: {1e6 * seconds['step'] / len(images):.0f}")
         print(f"step, us an image, by {what}: " + ", ".join(parts))
 

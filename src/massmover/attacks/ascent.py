@@ -20,6 +20,7 @@ from massmover.checks import inference_mode_of
 from massmover.threat import WassersteinBall
 from massmover.types import Classifier, Images, Labels, PerImage
 
+MOST_BOOKED = 8.0  # times the budget; what overfull pixels send back is not paid
 COLDEST = 500.0  # prices above this are scaled down with their potentials: the plan is sharp enough
 
 
@@ -28,6 +29,7 @@ class Climbed(NamedTuple):
 
     potential: Images
     price: PerImage
+    booked: PerImage  # what the plan of the potential costs before overfull pixels send mass back
     margin: PerImage  # positive where the attack has won
     steps: PerImage
 
@@ -43,8 +45,8 @@ class PlanAscent:
 
     steps: int = 100
     loss: LossName = "cross-entropy"
-    first_move: float = 0.2  # mass moved by an early step, as a share of the radius (of all mass for radii above 1)
-    last_move: float = 0.02
+    first_move: float = 0.15  # mass moved by an early step, as a share of the radius (of all mass for radii above 1)
+    last_move: float = 0.01
     momentum: float = 0.5
     floor: float = 3.0  # lowest price; keeps an image in place until a potential says where to go
     restarts: int = 0  # further ascents of the images that still stand, from random potentials
@@ -71,7 +73,7 @@ class PlanAscent:
                 start = random_potential(part.images, seed=seed + restart) if restart else torch.zeros_like(part.images)
                 _merge(best, self.climb(model, part, start=start), standing)
             spend = replace(problem, budget=problem.budget.masked_fill(wrong, 0))
-            proof = spend.prove(best.potential, price=best.price, floor=self.floor)
+            proof = spend.prove(best.potential, price=best.price, floor=self.floor, booked=best.booked)
             return problem.answer(model, proof, steps=best.steps)
 
     def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
@@ -79,7 +81,7 @@ class PlanAscent:
         potential, velocity, previous = start.clone(), torch.zeros_like(start), problem.images.clone()
         cap = torch.zeros_like(start)  # what full pixels charge for coming in
         step_size = torch.ones_like(problem.mass())
-        price = torch.full_like(problem.budget, 2 * self.floor)
+        price, booked = torch.full_like(problem.budget, 2 * self.floor), problem.budget.clone()
         best = _unmoved(problem, won=torch.zeros_like(problem.labels, dtype=torch.bool))
         best.potential.copy_(start)
         reach, mass = problem.within_reach(), problem.mass()
@@ -90,12 +92,14 @@ class PlanAscent:
             # forward
             part = problem.select(active)
             capped = potential[active] - cap[active]
-            images, price[active], crowding = part.move(capped, price=price[active], floor=self.floor)
+            move = part.move(capped, price=price[active], floor=self.floor, booked=booked[active])
+            images, price[active], crowding = move.images, move.price, move.crowding
             margin, gradient = part.slope(model, images, loss=self.loss)
             best.steps[active] += 1
             # track
             better = margin > best.margin[active]
-            best.potential[active[better]], best.price[active[better]] = capped[better], price[active[better]]
+            for kept, now in ((best.potential, capped), (best.price, price[active]), (best.booked, booked[active])):
+                kept[active[better]] = now[better]
             best.margin[active] = torch.maximum(best.margin[active], margin)
             # step
             moved = (images - previous[active]).abs().sum(dim=(1, 2, 3)) / 2 / mass[active].clamp_min(1e-30)
@@ -103,6 +107,8 @@ class PlanAscent:
             if step:
                 step_size[active] *= (wanted / moved.clamp_min(1e-9)).clamp(0.5, 2).pow(0.7)
             previous[active] = images
+            booked[active] *= (part.budget / move.spent.clamp_min(1e-300)).clamp(0.9, 1.2)
+            booked[active] = booked[active].maximum(part.budget).minimum(MOST_BOOKED * part.budget)
             standing = margin <= 0
             active, gradient = active[standing], gradient[standing] * reach[active[standing]]
             velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
@@ -142,6 +148,7 @@ def _unmoved(problem: Problem, *, won: torch.Tensor) -> Climbed:
     return Climbed(
         potential=torch.zeros_like(problem.images),
         price=torch.zeros_like(problem.budget),
+        booked=problem.budget.clone(),
         margin=margin,
         steps=torch.zeros_like(problem.labels),
     )
@@ -150,6 +157,6 @@ def _unmoved(problem: Problem, *, won: torch.Tensor) -> Climbed:
 def _merge(best: Climbed, found: Climbed, index: torch.Tensor) -> None:
     """Take over what a run on some of the images found, where it is better."""
     better = found.margin > best.margin[index]
-    for old, new in zip(best[:3], found[:3], strict=True):
+    for old, new in zip(best[:4], found[:4], strict=True):
         old[index[better]] = new[better]
     best.steps[index] += found.steps

@@ -8,6 +8,7 @@ import torch
 
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.frank_wolfe import FrankWolfe
+from massmover.attacks.pgd import SinkhornAttack
 from massmover.attacks.result import AttackResult
 from massmover.checks import inference_mode_of, logits_of
 from massmover.threat import WassersteinBall
@@ -16,7 +17,7 @@ from massmover.types import Classifier, Images, Labels, PerImage
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Plan ascent on two losses, targeted ascent on the runner-up classes, Frank-Wolfe: the worst case per image."""
+    """Plan ascent on two losses, towards the runner-up classes, Frank-Wolfe, Sinkhorn: the worst case per image."""
 
     steps: int = 100
     runners_up: int = 4  # classes tried as targets, most likely first
@@ -37,11 +38,12 @@ class Ensemble:
         ascent = PlanAscent(steps=self.steps)
         result = ascent.run(model, images, labels, ball=ball, targets=targets, seed=seed, budget=budget)
 
-        def try_next(attack: PlanAscent | FrankWolfe, aims: Labels | None) -> None:
+        def try_next(attack: PlanAscent | FrankWolfe | SinkhornAttack, aims: Labels | None) -> None:
             nonlocal result
             standing = torch.nonzero(~result.success).flatten()
             if not len(standing):
                 return
+            own = {} if budget is None else {"budget": budget[standing]}
             found = attack.run(
                 model,
                 images[standing],
@@ -49,7 +51,7 @@ class Ensemble:
                 ball=ball,
                 targets=None if aims is None else aims[standing],
                 seed=seed,
-                budget=None if budget is None else budget[standing],
+                **own,
             )
             result = result.improved_by(found, standing)
 
@@ -58,6 +60,8 @@ class Ensemble:
             for aims in self._runners_up(model, images, labels):
                 try_next(replace(ascent, loss="margin"), aims)
         try_next(FrankWolfe(steps=self.steps), targets)
+        if budget is None:  # the projected attack knows one radius for all
+            try_next(SinkhornAttack(steps=self.steps), targets)
         try_next(replace(ascent, restarts=self.restarts, steps=2 * self.steps), targets)
         return result
 

@@ -76,19 +76,25 @@ class Problem:
         (gradient,) = torch.autograd.grad(total, variable)
         return margin_of(logits.detach(), self.labels, targets=self.targets), torch.nan_to_num(gradient)
 
-    def move(self, potential: Images, *, price: PerImage | None, floor: float) -> Move:
-        """The images a potential makes, in float32 accuracy: for the search."""
-        return move_mass(
+    def move(self, potential: Images, *, price: PerImage | None, floor: float, booked: PerImage) -> Move:
+        """The images a potential makes, in float32 accuracy: for the search.
+
+        `booked` may exceed the budget, for pixels that overflow send mass back and what is sent back is not paid. Where
+        the rest still costs too much, a share of all mass stays home (docs/algorithms.md (3)).
+        """
+        move = move_mass(
             potential,
             originals=self.images,
-            budget=self.budget,
+            budget=booked,
             weights=self.weights,
             window=self.window,
             price=price,
             floor=floor,
         )
+        share = (self.budget / move.spent.clamp_min(1e-300)).clamp_max(1).view(-1, 1, 1, 1).to(self.images)
+        return move._replace(images=torch.lerp(self.images, move.images, share))
 
-    def prove(self, potential: Images, *, price: PerImage | None, floor: float) -> Repaired:
+    def prove(self, potential: Images, *, price: PerImage | None, floor: float, booked: PerImage) -> Repaired:
         """The images a potential makes with their plans, in float64: for the answer."""
         return certified_move(
             potential,
@@ -98,6 +104,7 @@ class Problem:
             window=self.window,
             price=price,
             floor=floor,
+            booked=booked,
         )
 
     def answer(self, model: Classifier, proof: Repaired, *, steps: PerImage) -> AttackResult:

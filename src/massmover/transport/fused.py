@@ -28,7 +28,7 @@ def move_mass_fused(
     """`move_mass` for float32 images on the CPU."""
     table = table_of(window)
     moved = torch.empty_like(originals, memory_format=torch.contiguous_format)
-    crowding, prices = torch.empty_like(moved), torch.empty_like(budget)
+    crowding, prices, spent = torch.empty_like(moved), torch.empty_like(budget), torch.empty_like(budget)
     batch = Batch(
         potential.contiguous().numpy(),
         originals.contiguous().numpy(),
@@ -37,14 +37,14 @@ def move_mass_fused(
         relative_weights(weights, originals).double().contiguous().numpy(),
         (torch.ones_like(budget) if price is None else price).double().numpy(),
     )
-    answer = Answer(moved.numpy(), crowding.numpy(), prices.numpy())
+    answer = Answer(moved.numpy(), crowding.numpy(), prices.numpy(), spent.numpy())
 
     def work(part: slice) -> None:
         mine, out = Batch(*(array[part] for array in batch)), Answer(*(array[part] for array in answer))
         move_images(mine, out, table, floor)
 
     in_parallel(work, count=len(originals))
-    return Move(images=moved, price=prices, crowding=crowding)
+    return Move(images=moved, price=prices, crowding=crowding, spent=spent)
 
 
 def in_parallel(work: Callable[[slice], None], *, count: int) -> None:

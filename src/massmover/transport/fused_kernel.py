@@ -45,6 +45,7 @@ class Answer(NamedTuple):
     images: Any
     crowding: Any
     price: Any
+    spent: Any
 
 
 class Field(NamedTuple):
@@ -79,9 +80,11 @@ def _move_one(batch, b, answer, table, floor):  # type: ignore[no-untyped-def]
     price, reference = _price(batch, b, field, table, floor)
     wide = width + 2 * table.reach[1]
     first = table.reach[1] + table.reach[0] * wide + table.reach[1]
+    answer.spent[b] = 0.0
     for c in range(channels):
         _flows(field, table, c, (price - reference) * batch.relative[b, c])
-        moved, crowding = _arrive(field, c)
+        moved, crowding, spent = _arrive(field, table, c)
+        answer.spent[b] += spent * batch.weights[b, c]
         for y in range(height):
             at = first + y * wide
             answer.images[b, c, y] = moved[at : at + width]
@@ -273,7 +276,7 @@ def _flows(field, table, c, rate):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=True)
-def _arrive(field, c):  # type: ignore[no-untyped-def]
+def _arrive(field, table, c):  # type: ignore[no-untyped-def]
     """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
     start, count, mass = field.start, field.length, field.mass[c]
     size = mass.shape[0]
@@ -313,7 +316,14 @@ def _arrive(field, c):  # type: ignore[no-untyped-def]
             kept = share[at : at + count]
             for i in range(count):
                 left[i] += flow[i] * kept[i]
+    spent = np.float64(0.0)
+    for k in range(field.shift.shape[0]):
+        flow, at = field.shares[c, k], start + field.shift[k]
+        kept, part = share[at : at + count], np.float32(0.0)
+        for i in range(count):
+            part += flow[i] * kept[i]
+        spent += part * table.costs[table.ring_of[k]]
     moved = np.empty(size, dtype=np.float32)
     for p in range(size):
         moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))
-    return moved, crowding
+    return moved, crowding, spent

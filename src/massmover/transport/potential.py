@@ -29,6 +29,7 @@ class Move(NamedTuple):
     images: Images  # after the move
     price: PerImage  # of a unit of distance
     crowding: Images  # by how much a pixel's potential would have to fall for it to be exactly full
+    spent: PerImage  # cost of the move; less than the budget where pixels sent mass back
 
 
 class Priced(NamedTuple):
@@ -122,8 +123,12 @@ def move_mass_torch(
         potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor
     )
     flows = send_back(plan.flows, originals=originals, window=window)
-    images = scatter(flows, window=window).clamp(0, 1)
-    return Move(images=images, price=price, crowding=crowding_of(plan.flows, originals=originals, window=window))
+    return Move(
+        images=scatter(flows, window=window).clamp(0, 1),
+        price=price,
+        crowding=crowding_of(plan.flows, originals=originals, window=window),
+        spent=Plan(window=window, flows=flows).cost(weights).double(),
+    )
 
 
 def crowding_of(flows: Flows, *, originals: Images, window: Window) -> Images:
@@ -164,17 +169,20 @@ def certified_move(
     window: Window,
     price: PerImage | None = None,
     floor: float = 0.0,
+    booked: PerImage | None = None,
 ) -> Repaired:
     """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype.
 
-    Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
+    `booked` is what the plan may cost before overfull pixels send mass back; without it, the budget. Written out, a
+    plan has as many numbers as pixels times moves, so images are taken a few at a time.
     """
+    asked = budget if booked is None else booked
 
     def prove(part: slice) -> Repaired:
         plan = priced_plan(
             potential[part].double(),
             originals=originals[part].double(),
-            budget=budget[part].double(),
+            budget=asked[part].double(),
             weights=weights[part],
             window=window,
             price=None if price is None else price[part],
