@@ -7,6 +7,7 @@ model as it was found, and `logits_of`, which refuses an answer that cannot be o
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import overload
@@ -112,7 +113,7 @@ def check_radius(radius: float, *, batch: int | None = None) -> float: ...
 def check_radius(radius: PerImage, *, batch: int | None = None) -> PerImage: ...
 def check_radius(radius: float | PerImage, *, batch: int | None = None) -> float | PerImage:
     """Return the radius once it is a finite number of pixels >= 0, or one such number for each image."""
-    if isinstance(radius, bool) or not isinstance(radius, (int, float, Tensor)):
+    if isinstance(radius, bool) or not isinstance(radius, (numbers.Real, Tensor)):
         raise MassmoverError(f"The radius must be a number or a tensor of shape (B,); got {type(radius).__name__}.")
     if not isinstance(radius, Tensor):
         if not (math.isfinite(radius) and radius >= 0):

@@ -12,6 +12,7 @@ from massmover import METHODS, MassmoverError, WassersteinBall, attack, smallest
 from massmover.attacks.ascent import PlanAscent, random_potential
 from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.frank_wolfe import FrankWolfe
+from massmover.attacks.losses import margin_of
 from massmover.models import load_model
 from massmover.types import Normalisation
 from scenes import random_images
@@ -270,8 +271,44 @@ class TestBadInput:
             attack(model, torch.rand(1, 1, 4, 4), labels + 7, radius=0.1)
 
 
-def test_every_method_of_the_table_can_be_called(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
-    assert set(METHODS) >= {"auto", "ascent", "frank-wolfe"}
+def test_gradients_are_found_where_the_caller_switched_them_off(digits: tuple[Tensor, Tensor]) -> None:
+    model = small_network(1, classes=10)
+    with torch.no_grad():
+        result = attack(model, digits[0][:2], digits[1][:2], radius=0.01, method="ascent")
+    assert result.trusted.all()
+
+
+def test_a_model_without_gradients_is_refused(digits: tuple[Tensor, Tensor]) -> None:
+    inner = small_network(1, classes=10)
+    labels = labels_of(inner, digits[0][:2])
+    for method in ("ascent", "sinkhorn"):
+        with pytest.raises(MassmoverError, match="differentiable"):
+            attack(lambda images: inner(images.detach()).detach(), digits[0][:2], labels, radius=0.01, method=method)
+
+
+def test_a_target_must_lead_all_classes_before_its_attack_stops() -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0]])
+    truth, target = torch.tensor([0]), torch.tensor([1])
+    assert margin_of(logits, truth, targets=target).item() == -1.0  # above the truth, but a third class leads
+    assert margin_of(logits, truth, targets=torch.tensor([2])).item() == 1.0
+    assert margin_of(logits, truth).item() == 2.0
+
+
+def test_a_target_that_is_the_label_is_refused() -> None:
+    labels = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(MassmoverError, match="own label"):
+        attack(small_network(1), torch.rand(1, 1, 4, 4), labels, radius=0.1, targets=labels)
+
+
+def test_any_wrong_answer_counts_in_the_ensemble(digits: tuple[Tensor, Tensor]) -> None:
+    """What a targeted run of the ensemble finds is a success whichever wrong class it led to."""
+    model = load_model("mnist-standard")
+    result = Ensemble(steps=8, restarts=0).run(model, digits[0][:20], digits[1][:20], ball=WassersteinBall(0.15))
+    assert torch.equal(result.success, labels_of(model, result.images) != digits[1][:20])
+
+
+def test_every_method_of_the_table_can_be_called() -> None:
+    assert set(METHODS) >= {"auto", "ascent", "frank-wolfe", "sinkhorn", "wong"}
     assert massmover.attack is attack
 
 

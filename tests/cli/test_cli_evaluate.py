@@ -166,7 +166,18 @@ def test_the_smallest_radius_of_each_image_is_found_and_judged(tmp_path: Path) -
         wins = sum(line["success"] and line["radius"] <= point["radius"] for line in lines)
         assert point["successes"] == wins and point["accuracy"] == pytest.approx(1 - wins / 6)
     assert sum(line["success"] for line in lines) > 3
-    assert len(np.load(tmp_path / "run" / "examples.npz")["index"]) == sum(line["success"] for line in lines)
+    moved = sum(line["success"] and line["radius"] > 0 for line in lines)  # a clean mistake shows nothing
+    assert len(np.load(tmp_path / "run" / "examples.npz")["index"]) == moved
+
+
+@pytest.mark.parametrize("attack", ["auto", "ascent", "frank-wolfe", "sinkhorn", "wong"])
+def test_every_attack_records_a_clean_mistake_at_every_radius(tmp_path: Path, attack: str) -> None:
+    workshop(tmp_path, count=3)  # image 0 is one
+    done = massmover(*evaluation("run", "--attack", attack), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = lines_of(tmp_path / "run")
+    assert [(line["index"], line["radius"]) for line in lines] == [(i, r) for i in range(3) for r in (0.1, 0.4)]
+    assert all(line["success"] for line in lines if line["index"] == 0)
 
 
 def test_help_can_be_read(tmp_path: Path) -> None:

@@ -79,4 +79,7 @@ def checked(
         classes = logits_of(model, pixels[:1]).shape[1] if len(pixels) else None
     truth = check_labels(labels, batch=len(pixels), classes=classes).to(pixels.device)
     aims = None if targets is None else check_labels(targets, batch=len(pixels), classes=classes).to(pixels.device)
+    if aims is not None and bool((aims == truth).any()):
+        first = int(torch.nonzero(aims == truth)[0])
+        raise MassmoverError(f"the target of image {first} is its own label, {int(truth[first])}: choose another class")
     return pixels, truth, aims

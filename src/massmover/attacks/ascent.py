@@ -130,7 +130,7 @@ def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images
     """Normal potentials that depend on the seed and on the image alone, not on its place in a batch."""
     drawn = torch.empty_like(images, device="cpu")
     for image, potential in zip(images.cpu(), drawn, strict=True):
-        digest = hashlib.sha256(image.numpy().tobytes() + seed.to_bytes(8, "little", signed=True)).digest()
+        digest = hashlib.sha256(image.numpy().tobytes() + str(seed).encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         potential.normal_(generator=generator)
     return scale * drawn.to(images.device)

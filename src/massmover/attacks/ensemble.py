@@ -8,6 +8,7 @@ import torch
 
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.frank_wolfe import FrankWolfe
+from massmover.attacks.losses import fooled
 from massmover.attacks.pgd import SinkhornAttack
 from massmover.attacks.result import AttackResult
 from massmover.checks import inference_mode_of, logits_of
@@ -53,6 +54,10 @@ class Ensemble:
                 seed=seed,
                 **own,
             )
+            if targets is None and aims is not None:  # whatever wrong answer the aim led to will do
+                with inference_mode_of(model), torch.no_grad():
+                    wrong = fooled(logits_of(model, found.images), labels[standing])
+                found = replace(found, success=wrong)
             result = result.improved_by(found, standing)
 
         try_next(replace(ascent, loss="margin"), targets)

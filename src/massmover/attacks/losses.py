@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 
-from massmover.types import Labels, Logits, MassmoverError, PerImage
+from massmover.checks import logits_of
+from massmover.types import Classifier, Images, Labels, Logits, MassmoverError, PerImage
 
 LossName = Literal["cross-entropy", "margin", "dlr"]
 LOSSES: tuple[LossName, ...] = ("cross-entropy", "margin", "dlr")
@@ -30,13 +31,29 @@ def loss_of(logits: Logits, labels: Labels, *, name: LossName, targets: Labels |
     raise MassmoverError(f"unknown loss {name!r}: use one of {', '.join(LOSSES)}")
 
 
+def gradient_of(
+    model: Classifier, images: Images, labels: Labels, *, name: LossName, targets: Labels | None = None
+) -> tuple[Logits, Images]:
+    """The logits, and the gradient of the loss with respect to the images; also where the caller switched it off."""
+    with torch.enable_grad():
+        variable = images.detach().requires_grad_(True)
+        logits = logits_of(model, variable)
+        if not logits.requires_grad:
+            raise MassmoverError(
+                "the model's answer cannot be differentiated with respect to its input: it detaches the image, or runs "
+                "without gradients. Give the attack a differentiable version of the model"
+            )
+        total = loss_of(logits, labels, name=name, targets=targets).sum()
+    (gradient,) = torch.autograd.grad(total, variable)
+    return logits.detach(), torch.nan_to_num(gradient)
+
+
 def margin_of(logits: Logits, labels: Labels, *, targets: Labels | None = None) -> PerImage:
-    """How far the best wrong class (or the target) lies above the true one; positive when the attack has won."""
-    truth = logits.gather(1, labels[:, None]).squeeze(1)
-    if targets is not None:
-        return logits.gather(1, targets[:, None]).squeeze(1) - truth
-    others = logits.scatter(1, labels[:, None], -torch.inf)
-    return others.amax(dim=1) - truth
+    """How far the best wrong class lies above the true one, or the target above all others; positive when won."""
+    wanted = labels if targets is None else targets
+    own = logits.gather(1, wanted[:, None]).squeeze(1)
+    lead = own - logits.scatter(1, wanted[:, None], -torch.inf).amax(dim=1)
+    return -lead if targets is None else lead
 
 
 def fooled(logits: Logits, labels: Labels, *, targets: Labels | None = None) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from massmover.attacks.losses import LossName, fooled, loss_of, margin_of
+from massmover.attacks.losses import LossName, fooled, gradient_of, margin_of
 from massmover.attacks.result import AttackResult
 from massmover.checks import inference_mode_of, logits_of
 from massmover.geometry import Window
@@ -278,13 +278,9 @@ def look(
     model: Classifier, images: Images, labels: Labels, *, name: LossName, targets: Labels | None
 ) -> tuple[Tensor, PerImage, Images]:
     """Whether the attack has won, by what margin, and the gradient of the loss with respect to the image."""
-    variable = images.detach().requires_grad_(True)
-    logits = logits_of(model, variable)
-    loss = loss_of(logits, labels, name=name, targets=targets)
-    (gradient,) = torch.autograd.grad(loss.sum(), variable)
-    seen = logits.detach()
+    seen, gradient = gradient_of(model, images, labels, name=name, targets=targets)
     won, margin = fooled(seen, labels, targets=targets), margin_of(seen, labels, targets=targets)
-    return won, margin, torch.nan_to_num(gradient)
+    return won, margin, gradient
 
 
 def _at_home(images: Images) -> Duals:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from massmover.attacks.losses import LossName, fooled, loss_of, margin_of
+from massmover.attacks.losses import LossName, fooled, gradient_of, margin_of
 from massmover.attacks.result import AttackResult
 from massmover.checks import logits_of
 from massmover.geometry import Window, pad, shifted
@@ -70,11 +70,8 @@ class Problem:
 
     def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
         """The margin by which the attack has won, and the gradient of its loss with respect to the images."""
-        variable = images.detach().requires_grad_(True)
-        logits = logits_of(model, variable)
-        total = loss_of(logits, self.labels, name=loss, targets=self.targets).sum()
-        (gradient,) = torch.autograd.grad(total, variable)
-        return margin_of(logits.detach(), self.labels, targets=self.targets), torch.nan_to_num(gradient)
+        logits, gradient = gradient_of(model, images, self.labels, name=loss, targets=self.targets)
+        return margin_of(logits, self.labels, targets=self.targets), gradient
 
     def move(self, potential: Images, *, price: PerImage | None, floor: float, booked: PerImage) -> Move:
         """The images a potential makes, in float32 accuracy: for the search.

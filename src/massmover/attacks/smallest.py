@@ -188,7 +188,7 @@ class _Search:
             images=self.best.images,
             success=self.best.success,
             radius=self.upper,
-            lower=self.lower,
+            lower=self.lower.minimum(self.upper),  # walking back may land below an earlier failure
             steps=self.best.steps,
             plan=self.best.plan,
             certificate=self.best.certificate,

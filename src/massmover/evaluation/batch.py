@@ -53,7 +53,7 @@ def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tupl
     batch = Batch(numbers, images, labels, targets, before=subject.predictions(images))
     if settings.smallest:
         records, examples = _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
-        return list(records), examples
+        return list(records), _worth_saving(examples, settings)
     records, examples = [], []
     earlier: dict[int, Example] = {}  # each image's example at the largest radius that broke it so far
     for radius in settings.radii:
@@ -62,7 +62,16 @@ def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tupl
         records.extend(here)
         examples.extend(fresh)
         earlier |= {example.record.index: example for example in fresh}
-    return records, examples
+    return records, _worth_saving(examples, settings)
+
+
+def _worth_saving(examples: list[Example], settings: Settings) -> list[Example]:
+    """The successes at a radius above 0 (at 0 nothing moved), and with --eight-bit only those that outlive 8 bits."""
+    return [
+        example
+        for example in examples
+        if example.record.radius > 0 and (example.record.eight_bit or not settings.eight_bit)
+    ]
 
 
 def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float) -> Found:
@@ -79,7 +88,7 @@ def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float)
     return Found(
         images=result.images,
         claimed=result.success,
-        radius=result.radius,
+        radius=torch.full_like(result.radius, radius),
         steps=result.steps,
         plan=result.plan,
         cost=result.cost,
@@ -142,9 +151,8 @@ def _judged(
     examples: list[Example] = []
     for position, row in enumerate(won):
         records[row] = Record(**{**vars(records[row]), "eight_bit": survive[position]})
-        if survive[position] or not settings.eight_bit:
-            pictures = numpy_image(batch.images[row]), numpy_image(rounded[position])
-            examples.append(Example(records[row], *pictures, largest_moves(found.plan, row)))
+        pictures = numpy_image(batch.images[row]), numpy_image(rounded[position])
+        examples.append(Example(records[row], *pictures, largest_moves(found.plan, row)))
     for row, record in enumerate(records):
         if not record.success and record.index in earlier:
             carried = _carried(record, earlier[record.index])

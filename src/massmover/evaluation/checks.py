@@ -141,7 +141,7 @@ def _falling(records: Sequence[Record], settings: Settings) -> Check:
 
 def _budget(records: Sequence[Record], settings: Settings) -> Check:
     name = "budget used"
-    for radius in settings.radii:
+    for radius in filter(None, settings.radii):  # at radius 0 there is no budget to use
         here = [record for record in records if record.radius == radius and not record.clean_mistake]
         failed = [record for record in here if not record.success]
         idle = [record for record in failed if record.used < HALF]

@@ -87,6 +87,7 @@ def distance_bounds(
         raise MassmoverError(f"unknown normalisation {normalisation!r}: use 'image' or 'channel'")
     if not (math.isfinite(power) and power > 0):
         raise MassmoverError(f"power is {power}: it must be a positive number, such as 1.0")
+    _ground_cost(np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), ground=ground, power=power)  # known?
 
     def one(index: int) -> tuple[float, float]:
         return _image_bounds(before[index], after[index], ground=ground, power=power, normalisation=normalisation)
