@@ -88,6 +88,8 @@ class Problem:
             price=price,
             floor=floor,
         )
+        if not bool((move.spent > self.budget).any()):
+            return move
         share = (self.budget / move.spent.clamp_min(1e-300)).clamp_max(1).view(-1, 1, 1, 1).to(self.images)
         return move._replace(images=torch.lerp(self.images, move.images, share))
 

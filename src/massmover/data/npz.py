@@ -25,6 +25,8 @@ def read(path: Path, *, name: str) -> ImageSet:
     classes is the scalar `classes`, or else the largest label plus one.
     """
     arrays = _arrays(path)
+    if len(arrays["images"]) == 0:
+        raise DataError(f"{path} holds no images; give a file with at least one.")
     images = channels_first(arrays["images"], source=str(path))
     if images.dtype.kind == "f":
         images = images.astype(np.float32)
