@@ -1,8 +1,7 @@
 """Windows of allowed moves, rings of equal cost, and the way between images and local plans.
 
 A unit of mass at pixel (y, x) may move along one of the K offsets of a window. Offsets of equal
-cost form a ring. Ground costs depend on (abs(dy), abs(dx)) alone, so every ring is symmetric and
-summing over a ring is its own adjoint.
+cost form a ring. Ground costs depend on (abs(dy), abs(dx)) alone, so every ring is symmetric.
 """
 
 from __future__ import annotations
@@ -151,33 +150,3 @@ def reachable(window: Window, *, height: int, width: int, like: Tensor) -> Tenso
     """1 where a move ends inside the image, 0 where it would leave: (K, H, W)."""
     ones = torch.ones(1, 1, height, width, dtype=like.dtype, device=like.device)
     return gather(ones, window=window)[0, 0]
-
-
-def ring_sums(images: Images, *, window: Window) -> Tensor:
-    """For each pixel and ring, the sum of the image over that ring: (B, C, R, H, W).
-
-    Columns are paired first (left + right), then rows (above + below), so a 5 x 5 window takes
-    11 additions a pixel instead of 24.
-    """
-    height, width = images.shape[-2:]
-    padded = pad(images, window=window)
-    paired: list[Tensor] = []  # paired[dx]: sum of the two columns dx away, rows still padded
-    for dx in range(window.columns + 1):
-        right = padded[..., window.columns + dx : window.columns + dx + width]
-        left = padded[..., window.columns - dx : window.columns - dx + width]
-        paired.append(right + left if dx else right)
-
-    def both_rows(dy: int, dx: int) -> Tensor:
-        below = paired[dx][..., window.rows + dy : window.rows + dy + height, :]
-        above = paired[dx][..., window.rows - dy : window.rows - dy + height, :]
-        return below + above if dy else below
-
-    def one_ring(ring: Ring) -> Tensor:
-        total = both_rows(*ring.pairs[0])
-        for pair in ring.pairs[1:]:
-            total = total + both_rows(*pair)
-        return total
-
-    if not window.rings:  # a single pixel has nowhere to go
-        return images.new_zeros(*images.shape[:-2], 0, height, width)
-    return torch.stack([one_ring(ring) for ring in window.rings], dim=-3)

@@ -201,7 +201,7 @@ def test_more_budget_breaks_more(classifier: nn.Module, digits: tuple[Tensor, Te
         for r in (0, 50, 300)
     ]
     assert broken[0] <= broken[1] <= broken[2]
-    assert broken[2] >= 30
+    assert broken[2] >= 35
 
 
 def test_the_ensemble_wins_wherever_ascent_does(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:

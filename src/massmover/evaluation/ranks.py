@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch.distributed as dist
 
@@ -46,7 +46,7 @@ class Ranks:
         dist.broadcast_object_list(box, src=0)
         if box[1] is not None:
             raise MassmoverError(str(box[1])) if self.first else ToldElsewhereError(str(box[1]))
-        return box[0]  # type: ignore[return-value]
+        return cast(T, box[0])  # the broadcast hands on the very answer of `work`
 
     def wait(self) -> None:
         """Wait until every process has come this far."""

@@ -2,6 +2,8 @@
 
 The arithmetic of `potential.move_mass_torch`, written for Numba. An image is laid out flat with a border as wide as the
 window, so that a move is one shift for all pixels and every loop runs over a stretch of memory.
+
+Numba infers the types of what it compiles and reads no annotations, so the kernels carry none.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The arithmetic of `sinkhorn_torch.py`, fused with Numba. Each image sweeps until it has converged itself, so nobody
 waits for the slowest.
+
+Numba infers the types of what it compiles and reads no annotations, so the kernels carry none.
 """
 
 from __future__ import annotations

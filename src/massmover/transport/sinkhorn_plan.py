@@ -3,6 +3,8 @@
 While exponentials of the potential fit into a float64, sums over rings of equal cost do all the work; beyond that
 range every sum becomes a log-sum-exp over the window, and nothing underflows. Only pixels that hold mass have a source
 factor, and only cells that mass can reach have a target potential.
+
+Numba infers the types of what it compiles and reads no annotations, so the kernels carry none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Sums over rings of equal cost for one image in Numba, in plain numbers and in logarithms."""
+"""Sums over rings of equal cost for one image in Numba, in plain numbers and in logarithms.
+
+Numba infers the types of what it compiles and reads no annotations, so the kernels carry none.
+"""
 
 from __future__ import annotations
 
