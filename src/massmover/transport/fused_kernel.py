@@ -17,6 +17,7 @@ from numba import njit
 from massmover.transport.potential import SEND_BACK_SWEEPS
 
 LOG2_E = np.float32(1.4426950408889634)
+LEAST_MOBILE = np.float32(1e-6)
 SPECK = np.float32(1e-30)  # a pixel darker than this keeps its mass: its reciprocal would overflow
 ROOT_ACCURACY = 1e-6  # of the budget; the certificate solves it to float64
 
@@ -51,12 +52,17 @@ class Answer(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One image laid out flat, with a border as wide as the window: a move is then one shift for all pixels.
+    """The box of one image that holds all its mass, laid out flat with a border as wide as the window.
 
-    Full arrays have `size` numbers a channel, border included. Rows of the plan belong to the stretch of `length`
-    pixels from `start` on, which holds all mass; in between lie pixels without any, whose rows are zero.
+    A move is then one shift for all pixels. Full arrays have `size` numbers a channel, border included. Rows of the
+    plan belong to the stretch of `length` pixels from `start` on, which holds all mass; in between lie pixels without
+    any, whose rows are zero.
     """
 
+    top: int  # row and column of the image where the field begins; negative where it begins outside
+    left: int
+    high: int
+    wide: int
     shift: Any  # (K - 1,), of each move
     start: int
     length: int
@@ -80,41 +86,55 @@ def _move_one(batch, b, answer, table, floor):  # type: ignore[no-untyped-def]
     channels, height, width = batch.originals[b].shape
     field = _lay_out(batch, b, table)
     price, reference = _price(batch, b, field, table, floor)
-    wide = width + 2 * table.reach[1]
-    first = table.reach[1] + table.reach[0] * wide + table.reach[1]
+    first, last = max(field.left, 0), min(field.left + field.wide, width)
+    answer.images[b] = 0.0
+    answer.crowding[b] = -1.0 / LEAST_MOBILE
     answer.spent[b] = 0.0
     for c in range(channels):
         _flows(field, table, c, (price - reference) * batch.relative[b, c])
         moved, crowding, spent = _arrive(field, table, c)
         answer.spent[b] += spent * batch.weights[b, c]
-        for y in range(height):
-            at = first + y * wide
-            answer.images[b, c, y] = moved[at : at + width]
-            answer.crowding[b, c, y] = crowding[at : at + width]
+        for y in range(max(field.top, 0), min(field.top + field.high, height)):
+            at = table.reach[1] + (y - field.top) * field.wide - field.left
+            answer.images[b, c, y, first:last] = moved[at + first : at + last]
+            answer.crowding[b, c, y, first:last] = crowding[at + first : at + last]
     return price
 
 
 @njit(cache=True)
+def _box(image):  # type: ignore[no-untyped-def]
+    """The rows and columns that hold all mass, first and behind the last; one pixel where there is no mass."""
+    channels, height, width = image.shape
+    top, bottom, left, right = height, 0, width, 0
+    for c in range(channels):
+        for y in range(height):
+            for x in range(width):
+                if image[c, y, x] > 0:
+                    top, bottom = min(top, y), max(bottom, y + 1)
+                    left, right = min(left, x), max(right, x + 1)
+    if bottom == 0:
+        return 0, 1, 0, 1
+    return top, bottom, left, right
+
+
+@njit(cache=True)
 def _lay_out(batch, b, table):  # type: ignore[no-untyped-def]
-    """The image with its border, in one stretch; only the rows between the first and the last mass get a plan."""
+    """The part of the image that mass can reach, in one stretch; only the rows that hold mass get a plan."""
     originals, potential = batch.originals[b], batch.potential[b]
     channels, height, width = originals.shape
     rows, columns = table.reach
-    wide = width + 2 * columns
-    size = (height + 2 * rows) * wide + 2 * columns
+    top, bottom, left, right = _box(originals)
+    high, wide = bottom - top + 2 * rows, right - left + 2 * columns
+    size, count = high * wide + 2 * columns, (bottom - top) * wide
+    top, left, start = top - rows, left - columns, columns + rows * wide
     edges = np.full((channels, size), np.float32(-1e30))
     mass = np.zeros((channels, size), dtype=np.float32)
-    top, bottom = height, 0
+    first, last = max(left, 0), min(left + wide, width)
     for c in range(channels):
-        for y in range(height):
-            at = columns + (rows + y) * wide + columns
-            for x in range(width):
-                edges[c, at + x] = potential[c, y, x]
-                mass[c, at + x] = originals[c, y, x]
-                if originals[c, y, x] > 0:
-                    top, bottom = min(top, y), max(bottom, y + 1)
-    count = max(bottom - top, 0) * wide
-    start = columns + (rows + min(top, height - 1)) * wide
+        for y in range(max(top, 0), min(top + high, height)):
+            at = columns + (y - top) * wide - left
+            edges[c, at + first : at + last] = potential[c, y, first:last]
+            mass[c, at + first : at + last] = originals[c, y, first:last]
     shift = table.moves[:, 0] * wide + table.moves[:, 1]
     shares = np.empty((channels, table.moves.shape[0], count), dtype=np.float32)
     stay = np.empty((channels, count), dtype=np.float32)
@@ -122,10 +142,10 @@ def _lay_out(batch, b, table):  # type: ignore[no-untyped-def]
     paid = np.empty((channels, count), dtype=np.float32)
     for c in range(channels):
         paid[c] = mass[c, start : start + count] * np.float32(batch.weights[b, c])
-    return Field(shift, start, count, edges, mass, shares, stay, sums, paid)
+    return Field(top, left, high, wide, shift, start, count, edges, mass, shares, stay, sums, paid)
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def _write_rows(batch, b, field, table, price):  # type: ignore[no-untyped-def]
     """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
     start, count = field.start, field.length
@@ -150,7 +170,7 @@ def _write_rows(batch, b, field, table, price):  # type: ignore[no-untyped-def]
         _exponential(here, np.float32(0.0), best, power, field.stay[c])
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def _exponential(score, toll, best, power, out):  # type: ignore[no-untyped-def]
     """out = exp(score - toll - best), by splitting off the power of two, which goes straight into a float's bits."""
     scale = power.view(np.float32)
@@ -167,7 +187,23 @@ def _exponential(score, toll, best, power, out):  # type: ignore[no-untyped-def]
         out[i] *= scale[i]
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
+def _sum(values, count):  # type: ignore[no-untyped-def]
+    """Sum of the first numbers of an array, by adding halves in place: an order that vector units like, and no other.
+
+    Compilers may not choose an order of their own (fastmath): what they choose differs between a kernel that was just
+    compiled and the same kernel from Numba's cache, and so would results.
+    """
+    while count > 1:
+        half = count // 2
+        upper = values[count - half : count]
+        for i in range(half):
+            values[i] += upper[i]
+        count -= half
+    return values[0]
+
+
+@njit(cache=True, error_model="numpy")
 def _spent(field, c, rate, costs):  # type: ignore[no-untyped-def]
     """Cost of one channel's rows at a rate per distance, and minus its derivative by the rate."""
     sums, stay, paid = field.sums[c], field.stay[c], field.paid[c]
@@ -191,14 +227,13 @@ def _spent(field, c, rate, costs):  # type: ignore[no-untyped-def]
                 total[i] += s
                 first[i] += d * s
                 second[i] += d * d * s
-        part, part_spread = np.float32(0.0), np.float32(0.0)
         for i in range(count):
             one = np.float32(1.0) / total[i]
             mean = first[i] * one
-            part += weight[i] * mean
-            part_spread += weight[i] * (second[i] * one - mean * mean)
-        cost += part
-        spread += part_spread
+            first[i] = weight[i] * mean
+            second[i] = weight[i] * (second[i] * one - mean * mean)
+        cost += _sum(first, count)
+        spread += _sum(second, count)
     return cost, spread
 
 
@@ -258,7 +293,7 @@ def _price(batch, b, field, table, floor):  # type: ignore[no-untyped-def]
     return point, reference
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def _flows(field, table, c, rate):  # type: ignore[no-untyped-def]
     """Turn shares into mass sent along each move."""
     start, count = field.start, field.length
@@ -277,13 +312,13 @@ def _flows(field, table, c, rate):  # type: ignore[no-untyped-def]
             share[i] *= d * source[i]
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def _arrive(field, table, c):  # type: ignore[no-untyped-def]
     """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
     start, count, mass = field.start, field.length, field.mass[c]
     size = mass.shape[0]
     inflow, leaving = np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.float32)
-    mobile = np.full(size, np.float32(1e-6))  # how fast a pixel's mass grows with its potential
+    mobile = np.full(size, LEAST_MOBILE)  # how fast a pixel's mass grows with its potential
     left, mine = leaving[start : start + count], mobile[start : start + count]
     inverse = np.empty(count, dtype=np.float32)
     for i in range(count):
@@ -321,10 +356,10 @@ def _arrive(field, table, c):  # type: ignore[no-untyped-def]
     spent = np.float64(0.0)
     for k in range(field.shift.shape[0]):
         flow, at = field.shares[c, k], start + field.shift[k]
-        kept, part = share[at : at + count], np.float32(0.0)
+        kept = share[at : at + count]
         for i in range(count):
-            part += flow[i] * kept[i]
-        spent += part * table.costs[table.ring_of[k]]
+            flow[i] *= kept[i]
+        spent += _sum(flow, count) * table.costs[table.ring_of[k]]
     moved = np.empty(size, dtype=np.float32)
     for p in range(size):
         moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))

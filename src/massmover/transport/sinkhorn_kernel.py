@@ -66,7 +66,7 @@ def _answer(problem, arriving, sharp, answer):  # type: ignore[no-untyped-def]
             answer[n] = wish - wright_omega(log_sharp + wish + arriving[n])
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(a.shape[0]):

@@ -112,7 +112,7 @@ def scratch_for(problem, channels):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def _spent(problem, sums, price, decay):  # type: ignore[no-untyped-def]
     """Cost at a price, its derivative and the smallest row sum."""
     costs, relative, paid, channel = problem.costs, problem.relative, problem.paid, problem.channel

@@ -23,7 +23,7 @@ def ring_table(window: Window) -> tuple[Any, Any]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 3), costs
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-untyped-def]
     """Add the two pixels dx columns left and right of (y, x) into paired[dx, rows + y, x]; its border stays 0."""
     height, width = values.shape
@@ -36,7 +36,7 @@ def pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-unty
                 paired[dx, rows + y, x] = padded[columns + x + dx] + padded[columns + x - dx]
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True, error_model="numpy")
 def add_pair(paired, dy, dx, rows, factor, out):  # type: ignore[no-untyped-def]
     """Add factor times the pixels at (+-dy, +-dx) to out."""
     height, width = out.shape
