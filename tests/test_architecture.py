@@ -14,13 +14,13 @@ ROOT = Path(massmover.__file__).parent
 LAYERS = [
     ["types"],
     ["checks"],
-    ["geometry"],
+    ["geometry", "drawing"],
     ["transport"],
     ["threat"],
     ["attacks"],
     ["models", "data", "bundled"],
     ["evaluation"],
-    ["training", "natural", "reproduce", "report"],
+    ["training", "natural", "reproduce", "report", "adapters"],
     ["cli", "__main__"],
 ]
 JUDGE = {"massmover.transport.exact", "massmover.evaluation.verify"}

@@ -193,3 +193,46 @@ def logits_of(model: Classifier, images: Images) -> Logits:
             f"the first is number {first}. Check its weights and its normalisation."
         )
     return logits
+
+
+def first_logits_of(model: Classifier, images: Images) -> Logits:
+    """Return the model's scores for its first images, or say how the two do not fit together.
+
+    Only for the first call: what a model raises on images it was not made for is torch's own
+    error, which names neither; a later error is the model's own and passes unchanged.
+    """
+    try:
+        return logits_of(model, images)
+    except MassmoverError:
+        raise
+    except Exception as problem:  # whatever the model raises
+        raise MassmoverError(misfit(model, images, problem)) from problem
+
+
+def misfit(model: Classifier, images: Images, problem: Exception) -> str:
+    """Say which images a model could not take, what its weights are, and what to change."""
+    sizes = ", ".join(str(side) for side in images.shape[1:])
+    given = f"The model cannot take images of shape (B, {sizes}), {images.dtype} on {images.device}"
+    reason = f"{type(problem).__name__}: {cause(problem)}"
+    advice = "Give images of the size the model was made for, or wrap the model in a function that converts them."
+    weights = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
+    floating = {name: weight for name, weight in weights.items() if weight.is_floating_point()}
+    if not floating:
+        return f"{given} ({reason}). {advice}"
+    # The filters of the first convolution say how many channels the model takes; other models show their first weights.
+    name, weight = next((pair for pair in floating.items() if pair[1].ndim == 4), next(iter(floating.items())))
+    if weight.dtype != images.dtype:
+        advice = f"Convert the images with images.to({weight.dtype}), or the model with model.to({images.dtype})."
+    elif weight.device != images.device:
+        advice = f"Move the images with images.to({str(weight.device)!r}), or the model to {str(images.device)!r}."
+    elif weight.ndim == 4 and weight.shape[1] != images.shape[1]:
+        advice = f"Give images with {weight.shape[1]} channels, not {images.shape[1]}."
+    return (
+        f"{given}: its weights {name} are {tuple(weight.shape)}, {weight.dtype} on {weight.device} ({reason}). {advice}"
+    )
+
+
+def cause(problem: Exception) -> str:
+    """Return the line of an error that says what went wrong; TorchScript puts its traceback first."""
+    lines = [line for line in str(problem).splitlines() if line.strip()] or ["no reason given"]
+    return lines[-1 if lines[0].startswith("The following operation failed in the TorchScript") else 0].strip()

@@ -13,7 +13,7 @@ from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack, wong
 from massmover.attacks.result import AttackResult
-from massmover.checks import check_images, check_labels, check_radius, inference_mode_of, logits_of
+from massmover.checks import check_images, check_labels, check_radius, first_logits_of, inference_mode_of
 from massmover.threat import WassersteinBall
 from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
 
@@ -76,7 +76,7 @@ def checked(
     """What the caller gave, once it is known to fit together; the model is asked how many classes it has."""
     pixels = check_images(images)
     with inference_mode_of(model), torch.no_grad():
-        classes = logits_of(model, pixels[:1]).shape[1] if len(pixels) else None
+        classes = first_logits_of(model, pixels[:1]).shape[1] if len(pixels) else None
     truth = check_labels(labels, batch=len(pixels), classes=classes).to(pixels.device)
     aims = None if targets is None else check_labels(targets, batch=len(pixels), classes=classes).to(pixels.device)
     if aims is not None and bool((aims == truth).any()):

@@ -49,6 +49,7 @@ class PlanAscent:
     last_move: float = 0.01
     momentum: float = 0.5
     floor: float = 3.0  # lowest price; keeps an image in place until a potential says where to go
+    confidence: float = 0.0  # an image is done once its margin is above this; with infinity it climbs to the end
     restarts: int = 0  # further ascents of the images that still stand, from random potentials
 
     def run(
@@ -75,6 +76,15 @@ class PlanAscent:
             spend = replace(problem, budget=problem.budget.masked_fill(wrong, 0))
             proof = spend.prove(best.potential, price=best.price, floor=self.floor, booked=best.booked)
             return problem.answer(model, proof, steps=best.steps)
+
+    def search(
+        self, model: Classifier, images: Images, labels: Labels, *, ball: WassersteinBall, budget: PerImage
+    ) -> Images:
+        """The images of one ascent without their proof, to train on: within budget up to float32 accuracy."""
+        problem = Problem.of(images, labels, ball=ball, budget=budget)
+        with inference_mode_of(model):
+            found = self.climb(model, problem, start=torch.zeros_like(images))
+        return problem.move(found.potential, price=found.price, floor=self.floor, booked=found.booked).images
 
     def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
         """One ascent from given potentials."""
@@ -109,7 +119,7 @@ class PlanAscent:
             previous[active] = images
             booked[active] *= (part.budget / move.spent.clamp_min(1e-300)).clamp(0.9, 1.2)
             booked[active] = booked[active].maximum(part.budget).minimum(MOST_BOOKED * part.budget)
-            standing = margin <= 0
+            standing = margin <= self.confidence
             active, gradient = active[standing], gradient[standing] * reach[active[standing]]
             velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
             step_size[active] = step_size[active].minimum(price[active].to(step_size))

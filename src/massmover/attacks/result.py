@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from massmover.attacks.showing import figure_of, frame_of, rows_to_show, spread, table_of
 from massmover.transport.plan import Certificate, Plan
 from massmover.types import Images, PerImage
 
@@ -68,5 +71,30 @@ class AttackResult:
         return len(self.images)
 
     def __repr__(self) -> str:
-        proven, fooled = int(self.trusted.sum()), int(self.success.sum())
-        return f"AttackResult({len(self)} images, {fooled} fooled, {proven} proven inside)"
+        counts = ", ".join(f"{count} {name}" for name, count in self._counts().items())
+        return f"AttackResult({counts} radius {spread(self.radius)})"
+
+    def _repr_html_(self) -> str:
+        numbers = {"radius": spread(self.radius), "cost where fooled": spread(self.cost[self.success])}
+        return table_of("AttackResult", self._counts() | numbers)
+
+    def _counts(self) -> dict[str, str]:
+        counts = {"images": len(self), "fooled": int(self.success.sum()), "proven inside": int(self.trusted.sum())}
+        return {name: str(count) for name, count in counts.items()}
+
+    def show(self, rows: int | Sequence[int] = 4) -> Any:
+        """Draw a few images with what became of them and where their mass went; returns a matplotlib figure.
+
+        `rows` is how many to draw, successes first, or the numbers of the images.
+        """
+        chosen = rows_to_show(rows, success=self.success)
+        words = {True: "fooled", False: "stands"}
+        captions = [
+            f"{words[bool(self.success[row])]}\n{self.cost[row]:.3g} of {self.radius[row]:.3g}" for row in chosen
+        ]
+        return figure_of(self.plan, self.images, rows=chosen, captions=captions)
+
+    def to_dataframe(self) -> Any:
+        """One row per image: success, radius, certified cost, steps, whether the certificate holds. Needs pandas."""
+        names = ("success", "radius", "cost", "steps", "trusted")
+        return frame_of({name: getattr(self, name) for name in names})

@@ -7,8 +7,9 @@ than half; a failure raises the lower end. The answer is an upper bound of the t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.problem import Problem
 from massmover.attacks.result import AttackResult
+from massmover.attacks.showing import figure_of, frame_of, rows_to_show, spread, table_of
 from massmover.checks import check_radius, inference_mode_of
 from massmover.threat import WassersteinBall, pixel_count
 from massmover.transport.plan import Certificate, Plan
@@ -65,6 +67,30 @@ class SmallestResult:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def __repr__(self) -> str:
+        median = f"median radius {float(self._found().median()):.4g}" if bool(self.success.any()) else "none found"
+        return f"SmallestResult({len(self)} images, {int(self.success.sum())} broken, {median})"
+
+    def _repr_html_(self) -> str:
+        counts = {"images": str(len(self)), "broken": str(int(self.success.sum()))}
+        return table_of("SmallestResult", counts | {"radius where broken": spread(self._found())})
+
+    def _found(self) -> PerImage:
+        return self.radius[self.success]
+
+    def show(self, rows: int | Sequence[int] = 4) -> Any:
+        """Draw a few images with the closest wrong one found; returns a matplotlib figure.
+
+        `rows` is how many to draw, broken ones first, or the numbers of the images.
+        """
+        chosen = rows_to_show(rows, success=self.success)
+        captions = [f"radius {self.radius[row]:.3g}" if self.success[row] else "stands" for row in chosen]
+        return figure_of(self.plan, self.images, rows=chosen, captions=captions)
+
+    def to_dataframe(self) -> Any:
+        """One row per image: success, certified radius, largest radius that failed, steps. Needs pandas."""
+        return frame_of({name: getattr(self, name) for name in ("success", "radius", "lower", "steps")})
 
 
 def smallest_radius(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from massmover.cli import data, demo, evaluate, report, reproduce, train, verify
+from massmover.cli import data, demo, evaluate, natural, report, reproduce, train, verify
 
 app = typer.Typer(
     name="massmover",
@@ -14,9 +14,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
-app.command("train")(train.train)
+app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
+app.command("natural")(natural.natural)
 app.command("reproduce")(reproduce.reproduce)

@@ -1,4 +1,4 @@
-"""`massmover reproduce`: the attack tables of Hu et al. 2020, the paper's number beside ours."""
+"""`massmover reproduce`: the tables of Hu et al. 2020, the paper's number beside ours."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from rich.table import Table
 
 from massmover import data as datasets
 from massmover.cli.screen import console, progress_bar, refuses_clearly
+from massmover.cli.studies import STUDIES
 from massmover.data import DataError, ImageSet
-from massmover.models import load_model
+from massmover.models import BUNDLED, load_model
 from massmover.reproduce import paper
 from massmover.reproduce.ablation import ablation
 from massmover.reproduce.attack_table import attack_table
@@ -35,7 +36,18 @@ CURVES: dict[str, Callable[..., tuple[Curve, ...]]] = {
     "runtime": runtime,
     "step-size": step_size,
 }
-COUNTS = {"attack-table": 100, "ablation": 100, "runtime": 100, "step-size": 100, "dimming": 10_000, "clamping": 200}
+COUNTS = {
+    "attack-table": 100,
+    "ablation": 100,
+    "runtime": 100,
+    "step-size": 100,
+    "dimming": 10_000,
+    "clamping": 200,
+    "natural": 10_000,
+    "distance": 500,
+    "defence": 50,
+}
+COUNTS_CIFAR = {"distance": 10}  # exact transport between photographs takes seconds
 NAMES = tuple(COUNTS)
 
 
@@ -59,7 +71,8 @@ def reproduce(
     if name not in NAMES:
         raise MassmoverError(f"there is nothing called {name!r} to reproduce: use one of {', '.join(NAMES)}")
     torch.set_num_threads(threads)
-    subject = subject_of(data, model=model, weights=weights, count=COUNTS[name] if count is None else count)
+    usual = COUNTS_CIFAR.get(name, COUNTS[name]) if data == "cifar10" else COUNTS[name]
+    subject = subject_of(data, model=model, weights=weights, count=usual if count is None else count)
     console.print(
         f"{escape(subject.model_name)}: {subject.clean_accuracy():.1f} % of {len(subject.images)} images right "
         f"({escape(subject.data)}, {subject.pixels} numbers an image)"
@@ -85,7 +98,7 @@ def subject_of(data: str, *, model: str | None, weights: Path | None, count: int
     chosen = images.subset(0, min(count, len(images)))
     name = model or ("lenet" if weights is not None else "mnist-standard")
     channels = images.images.shape[1]
-    if name in ("lenet", "mnist-standard") and tuple(images.images.shape[1:]) != (1, 28, 28):
+    if (name == "lenet" or name in BUNDLED) and tuple(images.images.shape[1:]) != (1, 28, 28):
         raise MassmoverError(
             f"{name} takes digits of 1x28x28, and {data} has {channels} channels of "
             f"{images.images.shape[2]}x{images.images.shape[3]}: pass --model and --weights of a classifier for them"
@@ -120,6 +133,8 @@ def measure(name: str, subject: Subject, *, progress: Progress, out: Path | None
         "count": len(subject.images),
         "clean_accuracy": subject.clean_accuracy(),
     }
+    if name in STUDIES:
+        return {**about, **STUDIES[name](subject, progress=progress, out=out)}
     if name == "dimming":
         dimmed = dimming(subject)
         print_dimming(dimmed)

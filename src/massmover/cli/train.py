@@ -1,53 +1,155 @@
-"""`massmover train`: train a classifier and keep its weights."""
+"""`massmover train`: train a classifier, with or without an adversary, and keep its weights."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import torch
 import typer
 from rich.markup import escape
 
 from massmover import data as datasets
-from massmover.cli.screen import console, progress_bar, refuses_clearly
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.evaluation.ranks import Ranks, joined
 from massmover.models import ARCHITECTURES, save_weights
-from massmover.training import StandardRecipe, accuracy, train_standard
+from massmover.training import RECIPES, Recipe, Trained, accuracy, train
+from massmover.training.checkpoint import CHECKPOINT, Epoch
+from massmover.training.recipe import ATTACKS, AttackName
 from massmover.types import MassmoverError
+
+CURVE = "curve.png"
 
 
 @refuses_clearly
-def train(
-    out: Annotated[Path, typer.Option(help="Folder for the weights.")],
+def train_command(
+    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
     model: Annotated[str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}.")] = "lenet",
-    recipe: Annotated[str, typer.Option(help="standard: no adversary.")] = "standard",
+    recipe: Annotated[
+        str, typer.Option(help="standard: no adversary; robust: plan ascent; paper: the published recipe.")
+    ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
+    count: Annotated[int | None, typer.Option(help="Train on the first images only.", show_default=False)] = None,
+    attack: Annotated[
+        str | None, typer.Option(help=f"Adversary: one of {', '.join(ATTACKS)}.", show_default=False)
+    ] = None,
+    attack_steps: Annotated[int | None, typer.Option(help="Steps of the adversary.", show_default=False)] = None,
+    radius_pixels: Annotated[
+        float | None, typer.Option(help="Largest radius of the adversary x pixels.", show_default=False)
+    ] = None,
+    growth: Annotated[
+        float | None, typer.Option(help="Share of the run over which the radius grows to it.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in --out stopped.")] = False,
 ) -> None:
-    """Train a classifier from scratch and say how it does on the test images."""
+    """Train a classifier from scratch and say how it does on the test images.
+
+    Under torchrun every process takes a part of each batch.
+    """
     if model not in ARCHITECTURES:
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
-    if recipe != "standard":
-        raise MassmoverError(f"--recipe is {recipe!r}: use standard")
     training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
+    training = training if count is None else training.subset(0, count)
+    pixels = training.images[0].numel()
+    changes = {"attack": attack, "steps": attack_steps, "growth": growth}
+    if radius_pixels is not None:
+        changes["radius"] = radius_pixels / pixels
+    settings = chosen_recipe(recipe, epochs=epochs, adversary=changes)
+    torch.set_num_threads(threads)
+    with joined() as ranks:
+        ranks.once(lambda: prepare(out, resume=resume or restarted()))
+        trained = watched(settings, model, training, out=out, seed=seed, device=device, ranks=ranks)
+        if ranks.first:
+            place = save_weights(trained.model, out / f"{model}.safetensors")
+            draw(trained, out)
+            score = accuracy(trained.model, test.images, test.labels)
+            console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
+
+
+def chosen_recipe(name: str, *, epochs: int | None, adversary: dict[str, Any]) -> Recipe:
+    """The recipe of a name, with what the user changed."""
+    if name not in RECIPES:
+        raise MassmoverError(f"--recipe is {name!r}: use one of {', '.join(RECIPES)}")
+    recipe = RECIPES[name]
+    changes = {key: value for key, value in adversary.items() if value is not None}
+    if changes and recipe.adversary is None:
+        raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
+    if recipe.adversary is not None:
+        kind = cast(AttackName, changes.get("attack", recipe.adversary.attack))
+        ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
+        recipe = dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp))
+    return recipe if epochs is None else dataclasses.replace(recipe, epochs=epochs)
+
+
+def prepare(out: Path, *, resume: bool) -> None:
+    """Make the folder, and refuse one that holds another run."""
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise MassmoverError(f"--out {out} cannot be written to: choose another folder")
-    settings = StandardRecipe() if epochs is None else StandardRecipe(epochs=epochs)
-    torch.set_num_threads(threads)
+    if (out / CHECKPOINT).exists() and not resume:
+        raise MassmoverError(f"--out {out} holds a run: add --resume to go on with it, or choose another folder")
+
+
+def restarted() -> bool:
+    """Whether torchrun started this process anew after a failure; it then goes on from the checkpoint."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def watched(
+    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: str, ranks: Ranks
+) -> Trained:
+    """Train with a progress bar, or a line an epoch where there is no terminal."""
     with progress_bar() as bar:
-        task = bar.add_task("training", total=None, note="")
+        task = bar.add_task("training", total=None, note="", visible=ranks.first)
+        latest: list[Epoch] = []
 
         def show(epoch: int, step: int, steps: int, loss: float) -> None:
-            note = f"epoch {epoch + 1}/{settings.epochs} loss {loss:.4f}"
+            note = f"epoch {epoch + 1}/{recipe.epochs} loss {loss:.4f} {held_out(latest)}"
             bar.update(task, completed=step, total=steps, note=note)
 
-        trained = train_standard(
-            ARCHITECTURES[model], training.images, training.labels, recipe=settings, seed=seed, progress=show
+        def ended(line: Epoch) -> None:
+            latest[:] = [line]
+            if ranks.first and not sys.stderr.isatty():
+                errors.print(f"epoch {line.epoch}/{recipe.epochs} loss {line.loss:.4f} {held_out(latest)}")
+
+        return train(
+            ARCHITECTURES[model],
+            training.images,
+            training.labels,
+            recipe=recipe,
+            seed=seed,
+            device=device,
+            folder=out,
+            ranks=ranks,
+            progress=show,
+            ended=ended,
         )
-    place = save_weights(trained.model, out / f"{model}.safetensors")
-    score = accuracy(trained.model, test.images, test.labels)
-    console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {trained.seconds:.0f} s")
+
+
+def held_out(latest: list[Epoch]) -> str:
+    """Held-out accuracy of the last epoch, clean and by radius."""
+    if not latest or latest[0].clean is None:
+        return ""
+    robust = "".join(f", {100 * value:.1f} % at radius {radius}" for radius, value in latest[0].robust.items())
+    return f"held out {100 * latest[0].clean:.1f} %{robust}"
+
+
+def draw(trained: Trained, out: Path) -> None:
+    """The training curve."""
+    from massmover.training.curve import draw_curve  # matplotlib takes a second to import
+
+    draw_curve(trained.history, out / CURVE)
+
+
+def told(trained: Trained) -> str:
+    """How long it took, and which epoch was kept."""
+    epoch = max(trained.history, key=lambda line: (line.score, line.epoch)).epoch
+    kept = f", epoch {epoch} of {len(trained.history)} kept" if trained.recipe.held_out else ""
+    return f"{trained.seconds:.0f} s{kept}"

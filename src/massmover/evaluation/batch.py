@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from massmover.attacks import attack, smallest_radius
+from massmover.attacks.moves import largest_moves
 from massmover.evaluation.eight_bit import LEVELS, survivor
-from massmover.evaluation.examples import Example, largest_moves, numpy_image
+from massmover.evaluation.examples import Example, numpy_image
 from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.subject import Subject

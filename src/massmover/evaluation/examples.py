@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from massmover.attacks.moves import MOVES
 from massmover.evaluation.folder import RunFolder
 from massmover.evaluation.records import Record, replace_file
-from massmover.transport.plan import Plan
 from massmover.types import Images, MassmoverError
 
-MOVES = 60  # how many of a plan's largest moves are kept, for the arrows of the report
 COLUMNS = ("index", "radius", "label", "prediction", "original", "adversarial", "moves")
 
 Arrays = dict[str, NDArray[Any]]
@@ -31,19 +30,6 @@ class Example(NamedTuple):
     original: NDArray[np.float32]  # (C, H, W)
     adversarial: NDArray[np.float32]
     moves: NDArray[np.float32]  # (MOVES, 6): channel, from row, from column, to row, to column, mass
-
-
-def largest_moves(plan: Plan, row: int) -> NDArray[np.float32]:
-    """The largest moves of one image's plan, heaviest first; what stays is no move. Unused rows have mass 0."""
-    flows = plan.flows[row].detach().cpu().clone()  # (C, K, H, W)
-    flows[:, 0] = 0
-    mass, position = flows.flatten().topk(min(MOVES, flows.numel()))
-    channel, move, y, x = np.unravel_index(position.numpy(), tuple(flows.shape))
-    step = np.asarray(plan.window.offsets)[move]
-    columns = (channel, y, x, y + step[:, 0], x + step[:, 1], mass.numpy())
-    table = np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
-    table[table[:, 5] <= 0] = 0
-    return np.concatenate([table, np.zeros((MOVES - len(table), 6), dtype=np.float32)])
 
 
 def preference(record: Record) -> tuple[int, int, float]:

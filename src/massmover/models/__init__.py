@@ -1,6 +1,7 @@
 """Classifiers: small networks, loading and saving their weights, and normalising inside the model."""
 
 from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.files import ExportedModel
 from massmover.models.loading import ARCHITECTURES, BUNDLED, load_model
 from massmover.models.weights import load_weights, save_weights
 from massmover.models.wrapping import FunctionModel, Normalised
@@ -8,6 +9,7 @@ from massmover.models.wrapping import FunctionModel, Normalised
 __all__ = [
     "ARCHITECTURES",
     "BUNDLED",
+    "ExportedModel",
     "FunctionModel",
     "Normalised",
     "lenet",

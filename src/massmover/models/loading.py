@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.files import FILE_SUFFIXES, model_from_file
 from massmover.models.weights import load_weights
 from massmover.models.wrapping import FunctionModel, Normalised
 from massmover.types import MassmoverError
@@ -32,13 +33,15 @@ def load_model(
 ) -> nn.Module:
     """Return a classifier in eval mode that takes images in [0, 1].
 
-    The name is one of three kinds:
+    The name is one of four kinds:
 
     - a bundled model (`mnist-standard`), which brings its weights;
     - an architecture (`lenet`, `resnet20`, `resnet18`), which needs a safetensors file as `weights`;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading
-      weights never runs any.
+      weights never runs any;
+    - a file that holds a whole model: TorchScript (`.pt`, `.ts`) or `torch.export` (`.pt2`).
+      Both hold programs, so open only files you trust.
 
     Pass `mean` and `std`, one number for each channel, if the model was trained on
     normalised images; it is then wrapped in `Normalised`.
@@ -60,12 +63,17 @@ def load_model(
                 f"For an untrained network call massmover.models.{name}()."
             )
         model = ARCHITECTURES[name]()
+    elif Path(name).suffix.lower() in FILE_SUFFIXES and not is_address(name):
+        if weights is not None:
+            raise MassmoverError(f"{name} is a whole model and brings its own weights; drop weights.")
+        model = model_from_file(Path(name))
     elif ":" in name:
         model = model_from_function(name)
     else:
         raise MassmoverError(
             f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *ARCHITECTURES])}, "
-            "or package.module:function for a function of your own that returns a model."
+            "package.module:function for a function of your own that returns a model, or a file in TorchScript (.pt, "
+            ".ts) or torch.export (.pt2) form."
         )
     if weights is not None:
         if isinstance(model, FunctionModel):
@@ -87,7 +95,7 @@ def bundled_model(name: str) -> nn.Module:
 def model_from_function(address: str) -> nn.Module:
     """Import `package.module:function`, call it without arguments and return the classifier it gives."""
     module_name, _, function_name = address.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), *function_name.split(".")]):
+    if not is_address(address):
         raise MassmoverError(
             f"{address!r} is not of the form package.module:function. For a file my_models.py in the working "
             "directory with a function build, write my_models:build."
@@ -120,6 +128,12 @@ def model_from_function(address: str) -> nn.Module:
             f"it returned {type(model).__name__}."
         )
     return FunctionModel(model)
+
+
+def is_address(name: str) -> bool:
+    """Whether a name has the form `package.module:function`."""
+    module_name, _, function_name = name.partition(":")
+    return all(part.isidentifier() for part in [*module_name.split("."), *function_name.split(".")])
 
 
 @contextmanager

@@ -12,10 +12,10 @@ mpl.use("Agg")  # files only: no window, no display needed
 
 from matplotlib.figure import Figure
 
+from massmover.drawing import draw_example, name_panels
 from massmover.report import charts, gallery
 from massmover.report.loading import Run
 from massmover.report.paper import RADII_PIXELS
-from massmover.report.pictures import ARROWS
 
 COLOURS = ("#0b62a4", "#c2500a", "#0a7d5c", "#9a3d7a", "#8a6d00", "#4b5563")
 PAPER_STYLES = (("#8b8577", "--"), ("#a8793a", ":"), ("#6b7f94", "-."))
@@ -100,29 +100,12 @@ def examples_figure(run: Run) -> Figure:
     grid = figure.subplots(len(rows), 4, squeeze=False)
     assert run.examples is not None
     for line, (record, row) in zip(grid, rows, strict=True):
-        original, adversarial = run.examples["original"][row], run.examples["adversarial"][row]
-        change = (adversarial - original).mean(axis=0)
-        largest = max(float(abs(change).max()), 1e-9)
-        line[0].imshow(_shown(original), cmap="gray", vmin=0, vmax=1)
-        line[1].imshow(_shown(adversarial), cmap="gray", vmin=0, vmax=1)
-        line[2].imshow(change, cmap="PuOr_r", vmin=-largest, vmax=largest)
-        line[3].imshow(_shown(original), cmap="gray", vmin=0, vmax=1, alpha=0.35)
-        moves = run.examples["moves"][row]
-        moves = moves[moves[:, 5] > 0][:ARROWS]
-        _, y, x, to_y, to_x, _ = moves.T
-        line[3].quiver(x, y, to_x - x, to_y - y, angles="xy", scale_units="xy", scale=1, color="#d9480f", width=0.012)
+        draw_example(line, *(run.examples[name][row] for name in ("original", "adversarial", "moves")))
         line[0].set_ylabel(
             f"{record.prediction_before} → {record.prediction_after}\n≤ {record.radius_pixels:.4g}", fontsize=9
         )
-        for axes in line:
-            axes.set(xticks=[], yticks=[])
-    for axes, title in zip(grid[0], ("original", "adversarial", "difference", "plan"), strict=True):
-        axes.set_title(title, fontsize=9)
+    name_panels(grid[0])
     return figure
-
-
-def _shown(image: Any) -> Any:
-    return image.transpose(1, 2, 0) if len(image) == 3 else image.mean(axis=0)
 
 
 def _bare(axes: Any) -> None:

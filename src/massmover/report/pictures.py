@@ -12,12 +12,12 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from massmover.drawing import ARROWS
 from massmover.report.svg import element
 
 Array = NDArray[Any]
 
 GONE, ARRIVED = (0, 114, 178), (230, 97, 1)  # blue where mass left, orange where it arrived
-ARROWS = 40
 CHANNEL_CLASSES = ("red", "green", "blue")
 
 

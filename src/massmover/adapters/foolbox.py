@@ -1,0 +1,176 @@
+"""massmover as Foolbox attacks, and the Wasserstein distance as a Foolbox distance.
+
+`WassersteinAttack` takes a list of epsilons, `SmallestWassersteinAttack` minimises; both are
+called as every Foolbox attack is: `attack(fmodel, images, labels, epsilons=[...])`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from massmover.adapters.extras import needed
+from massmover.adapters.mover import Mover
+from massmover.evaluation.verify import verify
+from massmover.transport.exact import distance_bounds
+from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
+
+foolbox = needed("foolbox", extra="foolbox")
+eagerpy = needed("eagerpy", extra="foolbox")
+
+MARGIN = 1e-7  # relative; leaves room for the rounding of pixels to float32
+ATTEMPTS = 4  # of shrinking a little more where rounding left an image outside
+
+
+class WassersteinDistance(foolbox.distances.Distance):
+    """The exact Wasserstein distance between images in [0, 1], by the judge of massmover."""
+
+    def __init__(
+        self, *, ground: Ground = "euclidean", power: float = 1.0, normalisation: Normalisation = "image"
+    ) -> None:
+        """Say how distance is measured."""
+        self.ground = ground
+        self.power = power
+        self.normalisation = normalisation
+
+    def __repr__(self) -> str:
+        return f"WassersteinDistance(ground={self.ground!r}, power={self.power}, normalisation={self.normalisation!r})"
+
+    def __call__(self, references: Any, perturbed: Any) -> Any:
+        """Return the distance of each image; infinite where mass appeared or disappeared."""
+        (before, after), restore = torch_tensors(references, perturbed)
+        return restore(self._distances(before, after).to(before))
+
+    def clip_perturbation(self, references: Any, perturbed: Any, epsilon: float) -> Any:
+        """Return images within epsilon: those outside move straight towards their references.
+
+        Mixing an image with its reference scales the cost of every plan between them, so the
+        distance falls at least in proportion.  Images inside come back unchanged.  Where mass
+        was lost no mix is inside, and the reference itself comes back.
+        """
+        (before, after), restore = torch_tensors(references, perturbed)
+        clipped = after.clone()
+        for attempt in range(ATTEMPTS):
+            outside = torch.nonzero(~self._inside(before, clipped, radius=epsilon)).flatten()
+            if not len(outside):
+                return restore(clipped)
+            distance = self._distances(before[outside], after[outside]).to(before)
+            share = (1 - MARGIN * 10**attempt) * epsilon / distance
+            towards = after[outside] - before[outside]
+            clipped[outside] = before[outside] + share.clamp(0, 1).view(-1, 1, 1, 1) * towards
+        outside = torch.nonzero(~self._inside(before, clipped, radius=epsilon)).flatten()
+        clipped[outside] = before[outside]
+        return restore(clipped)
+
+    def _distances(self, before: Images, after: Images) -> Tensor:
+        found = distance_bounds(before, after, ground=self.ground, power=self.power, normalisation=self.normalisation)
+        kept = verify(before, after, 0.0, **vars(self)).mass_drift <= 1e-6
+        return torch.from_numpy(found.upper).masked_fill(~kept, torch.inf)
+
+    def _inside(self, before: Images, after: Images, *, radius: float) -> Tensor:
+        return verify(before, after, radius, **vars(self)).inside.to(before.device)
+
+
+class WassersteinAttack(foolbox.attacks.base.FixedEpsilonAttack):
+    """Any attack of massmover at fixed epsilons; an epsilon is a radius."""
+
+    def __init__(
+        self,
+        *,
+        method: str = "auto",
+        window: int | None = 5,
+        ground: Ground = "euclidean",
+        power: float = 1.0,
+        normalisation: Normalisation = "image",
+        seed: int = 0,
+    ) -> None:
+        """Choose the attack and how mass may move; see `massmover.attack`."""
+        self.mover = Mover(method, window, ground, power, normalisation, seed)
+
+    @property
+    def distance(self) -> WassersteinDistance:
+        """The distance that epsilons are measured in."""
+        return distance_of(self.mover)
+
+    def run(self, model: Any, inputs: Any, criterion: Any, *, epsilon: float, **kwargs: Any) -> Any:
+        """Return images within epsilon, adversarial where the attack won."""
+        classifier, images, labels, targeted, restore = unpacked(model, inputs, criterion, kwargs)
+        found = self.mover.within(classifier, images, labels, radius=epsilon, targeted=targeted)
+        return restore(found.images)
+
+
+class SmallestWassersteinAttack(foolbox.attacks.base.MinimizationAttack):
+    """The smallest radius of each image, by `massmover.smallest_radius`."""
+
+    def __init__(
+        self,
+        *,
+        method: str = "ascent",
+        largest: float | None = None,
+        window: int | None = 5,
+        ground: Ground = "euclidean",
+        power: float = 1.0,
+        normalisation: Normalisation = "image",
+        seed: int = 0,
+    ) -> None:
+        """Choose the attack, where to give up, and how mass may move; see `massmover.smallest_radius`."""
+        self.mover = Mover(method, window, ground, power, normalisation, seed)
+        self.largest = largest
+
+    @property
+    def distance(self) -> WassersteinDistance:
+        """The distance that is made small."""
+        return distance_of(self.mover)
+
+    def run(
+        self, model: Any, inputs: Any, criterion: Any, *, early_stop: float | None = None, **kwargs: Any
+    ) -> Any:
+        """Return the closest adversarial images found; the search does not stop early."""
+        classifier, images, labels, targeted, restore = unpacked(model, inputs, criterion, kwargs)
+        found = self.mover.closest(classifier, images, labels, largest=self.largest, targeted=targeted)
+        return restore(found.images)
+
+
+def distance_of(mover: Mover) -> WassersteinDistance:
+    """Return the distance in which an attack's radius is measured."""
+    return WassersteinDistance(ground=mover.ground, power=mover.power, normalisation=mover.normalisation)
+
+
+def unpacked(
+    model: Any, inputs: Any, criterion: Any, kwargs: dict[str, Any]
+) -> tuple[Classifier, Images, Labels, bool, Any]:
+    """Return what Foolbox passes to `run` as classifier, images, labels or targets, which of the two, and the way back."""
+    if kwargs:
+        raise MassmoverError(f"Unknown setting {next(iter(kwargs))!r}: settings are given when the attack is made.")
+    bounds = tuple(model.bounds)
+    if bounds != (0, 1):
+        raise MassmoverError(
+            f"The model takes pixels in {bounds}; mass is moved between pixels in [0, 1]. Use "
+            "fmodel.transform_bounds((0, 1)) and rescale the images."
+        )
+    (images,), restore = torch_tensors(inputs)
+    criteria = foolbox.criteria
+    if isinstance(criterion, criteria.TargetedMisclassification):
+        return model, images, criterion.target_classes.raw, True, restore
+    if not isinstance(criterion, criteria.Criterion):
+        criterion = criteria.Misclassification(criterion)
+    if isinstance(criterion, criteria.Misclassification):
+        return model, images, criterion.labels.raw, False, restore
+    raise MassmoverError(
+        f"The criterion {type(criterion).__name__} is not known here: use labels, Misclassification or "
+        "TargetedMisclassification."
+    )
+
+
+def torch_tensors(*values: Any) -> tuple[list[Tensor], Any]:
+    """Return EagerPy or native tensors as torch tensors, and a function that makes the answer what the first one was."""
+    tensors, restore = eagerpy.astensors_(*values)
+    raws = [tensor.raw for tensor in tensors]
+    odd = next((raw for raw in raws if not isinstance(raw, Tensor)), None)
+    if odd is not None:
+        raise MassmoverError(
+            f"Images must be PyTorch tensors; got {type(odd).__name__}. Wrap the model in foolbox.PyTorchModel."
+        )
+    return raws, lambda answer: restore(eagerpy.astensor(answer))

@@ -1,0 +1,267 @@
+"""`massmover natural`: accuracy and distances under translation, rotation and blur."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.box import SIMPLE
+from rich.markup import escape
+from rich.table import Table
+
+from massmover.cli import options
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.evaluation.subject import Subject, load_subject
+from massmover.natural import Blur, Effect, Perturbation, Rotation, Study, Translation
+from massmover.natural.figure import Panel, Series, draw_panels
+from massmover.natural.perturbations import Direction, Interpolation, kornia
+from massmover.natural.study import MEASURED, PERTURBED, study
+from massmover.types import Images, Labels, MassmoverError
+
+BATCH = 50  # images perturbed at once: small, so that the bar moves while distances are measured
+DISTANCES = 200  # about 20 s of exact transport on digits, and half an hour on 3x32x32 photographs
+NOTE = (
+    "Wasserstein: exact, in pixels, each channel scaled back to its old mass first; "
+    "mass: mean change of the mass of an image."
+)
+
+What, How, Where = "What is perturbed", "How it is perturbed", "What is kept"
+
+
+@refuses_clearly
+def natural(
+    out: Annotated[Path, typer.Option(help="Folder for natural.json and natural.png.", rich_help_panel=Where)],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="mnist-standard, lenet, resnet20, resnet18, or package.module:function.", rich_help_panel=What
+        ),
+    ] = "mnist-standard",
+    weights: Annotated[
+        Path | None, typer.Option(help="A .safetensors file.", show_default=False, rich_help_panel=What)
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(help="What the model subtracts from each channel.", show_default=False, rich_help_panel=What),
+    ] = None,
+    std: Annotated[
+        str | None,
+        typer.Option(help="What the model divides each channel by.", show_default=False, rich_help_panel=What),
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="mnist, mnist-sample, fashion-mnist, cifar10, a .npz file or a folder.", rich_help_panel=What
+        ),
+    ] = "mnist-sample",
+    split: Annotated[str, typer.Option(help="test or train.", rich_help_panel=What)] = "test",
+    start: Annotated[int, typer.Option(help="Number of the first image.", rich_help_panel=What)] = 0,
+    count: Annotated[
+        int | None, typer.Option(help="How many images; all without it.", show_default=False, rich_help_panel=What)
+    ] = None,
+    translate: Annotated[
+        str, typer.Option(help="Translations in % of the width, or none.", rich_help_panel=How)
+    ] = "5,10,20",
+    rotate: Annotated[str, typer.Option(help="Rotations in degrees, or none.", rich_help_panel=How)] = "5,10,20",
+    blur: Annotated[
+        str, typer.Option(help="Gaussian blurs by their width in pixels, or none.", rich_help_panel=How)
+    ] = ("3,5,7"),
+    direction: Annotated[
+        str,
+        typer.Option(
+            help="random: each image moves by whole pixels, up to the given %; fixed: all move right by just that.",
+            rich_help_panel=How,
+        ),
+    ] = "random",
+    interpolation: Annotated[
+        str, typer.Option(help="nearest or bilinear, of translations and rotations.", rich_help_panel=How)
+    ] = "nearest",
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Of the blur, cut at its width; (width - 1)/2 with its tails without it.",
+            show_default=False,
+            rich_help_panel=How,
+        ),
+    ] = None,
+    distances: Annotated[
+        int, typer.Option(help="For how many images exact distances are measured.", rich_help_panel=How)
+    ] = DISTANCES,
+    seed: Annotated[int, typer.Option(help="Same seed, same result.", rich_help_panel=How)] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=How)] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads for the classifier.", rich_help_panel=How)] = 1,
+) -> None:
+    """Measure accuracy under translation, rotation and blur, and how far these carry an image.
+
+    Distances are l2 and exact 1-Wasserstein, as means over images. What the paper leaves open about the
+    perturbations is said in docs/natural.md.
+    """
+    if distances < 0:
+        raise MassmoverError(f"--distances is {distances}: give 0 or more")
+    if seed < 0:
+        raise MassmoverError(f"--seed is {seed}: give 0 or more")
+    chosen = perturbations(
+        translate=translate, rotate=rotate, blur=blur, direction=direction, interpolation=interpolation, sigma=sigma
+    )
+    kornia("kornia")
+    torch.set_num_threads(threads)
+    subject = load_subject(
+        model=model,
+        weights=None if weights is None else str(weights),
+        mean=None if mean is None else options.numbers(mean, option="--mean", example="0.1307"),
+        std=None if std is None else options.numbers(std, option="--std", example="0.3081"),
+        images=data,
+        split=split,
+        start=start,
+        count=count,
+        device=device,
+    )
+    prepare(out)
+    count = len(subject.images)
+    with bars(**{PERTURBED: count * len(chosen), MEASURED: min(count, distances) * len(chosen)}) as show:
+        found = study(subject.model, batches(subject), chosen, distances=distances, seed=seed, progress=show)
+    name = model if weights is None else f"{model} ({weights.name})"
+    print_study(found, title=f"{name}, {found.count} images, clean accuracy {found.clean_accuracy:.1f} %")
+    record = {"model": name, "data": data, "split": split, "start": start, "seed": seed, "direction": direction}
+    record |= {"interpolation": interpolation, "sigma": sigma, "command": " ".join(["massmover", *sys.argv[1:]])}
+    path = out / "natural.json"
+    path.write_text(json.dumps({**record, **asdict(found)}, indent=2) + "\n", encoding="utf-8")
+    console.print(f"numbers: {escape(str(path))}")
+    place = draw_panels(
+        panels(found), [effect.name for effect in found.effects], out / "natural.png", title=f"{name}, {data}"
+    )
+    console.print(f"figure: {escape(str(place))}")
+
+
+def perturbations(
+    *, translate: str, rotate: str, blur: str, direction: str, interpolation: str, sigma: float | None
+) -> tuple[Perturbation, ...]:
+    """The perturbations asked for, each amount once."""
+    towards, between = direction_of(direction), interpolation_of(interpolation)
+    found: list[Perturbation] = []
+    for percent in amounts(translate, option="--translate", example="5,10,20"):
+        if not 0 <= percent <= 100:
+            raise MassmoverError(f"--translate is {translate!r}: give percents of the width from 0 to 100")
+        found.append(Translation(percent / 100, direction=towards, interpolation=between))
+    found += [
+        Rotation(degrees, interpolation=between) for degrees in amounts(rotate, option="--rotate", example="5,10,20")
+    ]
+    for width in amounts(blur, option="--blur", example="3,5,7"):
+        if width < 1 or width % 2 != 1:
+            raise MassmoverError(f"--blur is {blur!r}: give odd numbers of pixels, such as 3,5,7")
+        if sigma is not None and not sigma > 0:
+            raise MassmoverError(f"--sigma is {sigma}: give a positive number of pixels, such as 1")
+        found.append(Blur(int(width), sigma=sigma))
+    if not found:
+        raise MassmoverError(
+            "--translate, --rotate and --blur are all none: give one of them, such as --rotate 5,10,20"
+        )
+    return tuple(found)
+
+
+def amounts(text: str, *, option: str, example: str) -> tuple[float, ...]:
+    """Numbers separated by commas, each once and in their order; nothing for none."""
+    return () if text == "none" else tuple(dict.fromkeys(options.numbers(text, option=option, example=example)))
+
+
+def direction_of(text: str) -> Direction:
+    """Where images are moved."""
+    if text == "random":
+        return "random"
+    if text == "fixed":
+        return "fixed"
+    raise MassmoverError(f"--direction is {text!r}: use random or fixed")
+
+
+def interpolation_of(text: str) -> Interpolation:
+    """What is between pixels."""
+    if text == "nearest":
+        return "nearest"
+    if text == "bilinear":
+        return "bilinear"
+    raise MassmoverError(f"--interpolation is {text!r}: use nearest or bilinear")
+
+
+def prepare(out: Path) -> None:
+    """Make the folder, and refuse one that cannot be written to before any work is done."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MassmoverError(f"--out {out} cannot be made ({error.strerror}): choose another folder") from None
+    if not os.access(out, os.W_OK):
+        raise MassmoverError(f"--out {out} cannot be written to: choose another folder")
+
+
+def batches(subject: Subject) -> Iterator[tuple[Images, Labels]]:
+    """The images a batch at a time."""
+    stop = subject.start + len(subject.images)
+    for first in range(subject.start, stop, BATCH):
+        batch = range(first, min(first + BATCH, stop))
+        yield subject.pixels(batch), subject.labels(batch)
+
+
+@contextmanager
+def bars(**totals: int) -> Iterator[Callable[[str, int], None]]:
+    """A bar for everything that there is something of to do."""
+    with progress_bar() as bar:
+        tasks = {what: bar.add_task(what, total=total, note="") for what, total in totals.items() if total}
+        yield lambda what, more: bar.advance(tasks[what], more)
+
+
+def print_study(found: Study, *, title: str) -> None:
+    """One line per perturbation, and what the means leave out."""
+    table = Table(title=escape(title), box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("perturbation", no_wrap=True)
+    for heading in ("accuracy %", "l2", "Wasserstein", "mass %"):
+        table.add_column(heading, justify="right")
+    for effect in found.effects:
+        wasserstein = "" if effect.wasserstein is None else f"{effect.wasserstein:.3f}"
+        table.add_row(
+            effect.name, f"{effect.accuracy:.1f}", f"{effect.l2:.2f}", wasserstein, f"{effect.mass_change:+.2f}"
+        )
+    console.print(table)
+    console.print(NOTE)
+    print_caveats(found.effects)
+
+
+def print_caveats(effects: Sequence[Effect]) -> None:
+    """How many images are behind the mean distance, and which are not."""
+    if any(effect.measured for effect in effects):
+        fewest, most = min(effect.measured for effect in effects), max(effect.measured for effect in effects)
+        console.print(f"Wasserstein means over {most if fewest == most else f'{fewest} to {most}'} images.")
+    for effect in effects:
+        if effect.blackened:
+            errors.print(
+                f"{effect.name}: {effect.blackened} images lost a whole channel, have no distance and are left out"
+            )
+        if effect.inexact:
+            errors.print(
+                f"{effect.name}: {effect.inexact} distances were not solved exactly and count with their bound"
+            )
+
+
+def panels(found: Study) -> tuple[Panel, ...]:
+    """Accuracy, and the two distances below it."""
+    return (
+        Panel("accuracy (%)", (Series("", {effect.name: effect.accuracy for effect in found.effects}),), top=112),
+        Panel("l2", (Series("", l2_of(found.effects), colour=1),)),
+        Panel("1-Wasserstein (pixels)", (Series("", wasserstein_of(found.effects), colour=2),)),
+    )
+
+
+def l2_of(effects: Sequence[Effect]) -> Mapping[str, float | None]:
+    """The l2 distance by the name of the perturbation."""
+    return {effect.name: effect.l2 for effect in effects}
+
+
+def wasserstein_of(effects: Sequence[Effect]) -> Mapping[str, float | None]:
+    """The Wasserstein distance by the name of the perturbation."""
+    return {effect.name: effect.wasserstein for effect in effects}

@@ -1,0 +1,7 @@
+"""Training, with and without an adversary: `train` runs a `Recipe`; `RECIPES` has the ones with a name."""
+
+from massmover.training.batches import accuracy
+from massmover.training.loop import Trained, train
+from massmover.training.recipe import RECIPES, Adversary, Recipe
+
+__all__ = ["RECIPES", "Adversary", "Recipe", "Trained", "accuracy", "train"]

@@ -1,0 +1,52 @@
+"""What every epoch does to its images before the network sees them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from massmover.checks import check_labels, inference_mode_of, logits_of
+from massmover.types import Images, Labels, MassmoverError
+
+
+def random_shift(images: Tensor, *, largest: int, draws: torch.Generator) -> Tensor:
+    """Return the images, each moved by its own whole number of pixels; what enters is black."""
+    if largest == 0:
+        return images
+    B, _, H, W = images.shape
+    moves = torch.randint(0, 2 * largest + 1, (2, B, 1), generator=draws).to(images.device)
+    padded = nn.functional.pad(images, (largest,) * 4)
+    rows = moves[0] + torch.arange(H, device=images.device)  # (B, H)
+    columns = moves[1] + torch.arange(W, device=images.device)  # (B, W)
+    which = torch.arange(B, device=images.device)
+    shifted = padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, C)
+    return shifted.permute(0, 3, 1, 2).contiguous()
+
+
+def as_floats(images: Tensor) -> Images:
+    """Return images as float32 in [0, 1], whether they came as bytes or as floats."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+
+def accuracy(model: nn.Module, images: Tensor, labels: Labels, *, batch_size: int = 1000) -> float:
+    """Return the share of images, bytes or floats in [0, 1], that the model labels correctly."""
+    labels = check_training_data(images, labels)
+    place = next((parameter.device for parameter in model.parameters()), images.device)
+    right = 0
+    with inference_mode_of(model), torch.no_grad():
+        for batch, truth in zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True):
+            guesses = logits_of(model, as_floats(batch.to(place))).argmax(dim=1)
+            right += int((guesses == truth.to(place)).sum())
+    return right / len(images)
+
+
+def check_training_data(images: Tensor, labels: Labels) -> Labels:
+    """Return the labels as int64 once images and labels fit together."""
+    if images.ndim != 4 or len(images) == 0:
+        raise MassmoverError(f"Images must be a non-empty (N, C, H, W) tensor; got shape {tuple(images.shape)}.")
+    if images.dtype != torch.uint8 and not (images.is_floating_point() and images.min() >= 0 and images.max() <= 1):
+        raise MassmoverError(
+            f"Images must be uint8, or floats in [0, 1]; got {images.dtype} "
+            f"with values from {images.min().item():g} to {images.max().item():g}."
+        )
+    return check_labels(labels, batch=len(images))

@@ -1,0 +1,160 @@
+"""Train a classifier, with or without an adversary, in one visible loop.
+
+The caller's tensors are not changed and nothing is printed. With a `folder` the run leaves a checkpoint and a history
+there after every epoch; pass `progress` to hear how far it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from massmover.evaluation.ranks import Ranks
+from massmover.training.batches import as_floats, check_training_data, random_shift
+from massmover.training.checkpoint import Epoch, Run
+from massmover.training.examples import moved_images
+from massmover.training.held_out import scores
+from massmover.training.recipe import Recipe
+from massmover.training.schedule import one_cycle
+from massmover.types import Images, Labels, MassmoverError
+
+Progress: TypeAlias = Callable[[int, int, int, float], None]  # (epoch, step, steps, loss); steps of the whole run
+
+
+class Trained(NamedTuple):
+    """A trained model in eval mode, and how it came about."""
+
+    model: nn.Module
+    recipe: Recipe
+    seed: int
+    history: tuple[Epoch, ...]
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Mean training loss of each epoch."""
+        return tuple(line.loss for line in self.history)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, all parts of a resumed run together."""
+        return sum(line.seconds for line in self.history)
+
+
+def train(
+    architecture: Callable[[], nn.Module],
+    images: Tensor,  # (N, C, H, W), uint8, or floats in [0, 1]
+    labels: Labels,  # (N,)
+    *,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    folder: Path | None = None,
+    ranks: Ranks | None = None,
+    progress: Progress | None = None,
+    ended: Callable[[Epoch], None] | None = None,
+) -> Trained:
+    """Train a fresh network on labelled images, or go on where a run in the folder stopped.
+
+    The seed decides the initial weights, the order, the shifts and the radii. On a CPU the same seed gives the same
+    weights bit for bit, for one version of PyTorch and one number of threads, whether or not the run was interrupted
+    between. The global random state is left as it was. With several ranks each takes a part of every batch; the draws
+    are those of one process, so the losses are too, to float accuracy.
+    """
+    recipe, ranks, device = recipe or Recipe(), ranks or Ranks(), torch.device(device)
+    labels = check_training_data(images, labels)
+    count = len(images) - int(recipe.held_out * len(images))
+    steps = recipe.epochs * math.ceil(count / recipe.batch_size)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        run = Run.start(architecture, recipe, seed=seed, device=device)
+        if folder is not None:
+            run.resume(folder)
+        network = DistributedDataParallel(run.model) if ranks.size > 1 else run.model
+        step = len(run.history) * (steps // recipe.epochs)
+        for epoch in range(len(run.history), recipe.epochs):
+            started, total = time.perf_counter(), 0.0
+            for chosen in torch.split(torch.randperm(count, generator=run.draws), recipe.batch_size):
+                # schedule
+                share, step = step / steps, step + 1
+                place = f"at step {step} of {steps} (epoch {epoch + 1})"
+                rate = one_cycle(share, peak=recipe.peak_rate, warm_up=recipe.warm_up)
+                for group in run.optimiser.param_groups:
+                    group["lr"] = rate
+                # batch: drawn whole on every rank, then each takes its part
+                batch = random_shift(images[chosen.to(images.device)], largest=recipe.shift, draws=run.draws)
+                mine = slice(ranks.rank, None, ranks.size)
+                clean = as_floats(batch[mine].to(device))
+                truth = labels[chosen.to(labels.device)][mine].to(device)
+                # attack
+                moved = None
+                if recipe.adversary is not None:
+                    radii = recipe.adversary.radii(len(chosen), share=share, draws=run.draws)[mine].to(device)
+                    with explained(place, epoch=epoch):
+                        moved = moved_images(recipe.adversary, run.model, clean, truth, radii=radii)
+                # learn
+                loss = loss_of(recipe, network, clean, moved, truth) * (ranks.size / len(chosen))
+                run.optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(loss)  # typed, unlike loss.backward()
+                value = _mean_over(ranks, loss.detach())
+                if not math.isfinite(value):
+                    with explained(place, epoch=epoch):
+                        raise MassmoverError(f"The training loss became {value}: lower peak_rate, {recipe.peak_rate}.")
+                run.optimiser.step()
+                run.average.update(run.model)
+                total += value * len(chosen)
+                if progress is not None:
+                    progress(epoch, step, steps, value)
+            # judge and keep
+            radius = 0.0 if recipe.adversary is None else recipe.adversary.upper_end(step / steps)
+            clean_score, robust = scores(run, images[count:], labels[count:], device=device)
+            seconds = time.perf_counter() - started
+            line = Epoch(epoch + 1, total / count, rate, radius, seconds, clean_score, robust)
+            run.end_epoch(line)
+            if folder is not None and ranks.first:
+                run.save(folder)
+            ranks.wait()
+            if ended is not None:
+                ended(line)
+    run.model.load_state_dict(run.best)
+    return Trained(run.model.eval(), recipe, seed, tuple(run.history))
+
+
+def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels) -> Tensor:
+    """The loss added up over a batch; with an adversary both kinds of images go through the model together."""
+    if moved is None:
+        return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+    before, after = model(torch.cat([clean, moved])).chunk(2)
+    plain = F.cross_entropy(before, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+    if recipe.trades > 0:
+        return plain + recipe.trades * F.kl_div(
+            after.log_softmax(1), before.log_softmax(1), log_target=True, reduction="sum"
+        )
+    hard = F.cross_entropy(after, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+    return recipe.clean_share * plain + (1 - recipe.clean_share) * hard
+
+
+def _mean_over(ranks: Ranks, loss: Tensor) -> float:
+    """The loss of the whole batch."""
+    if ranks.size > 1:
+        dist.all_reduce(loss, op=dist.ReduceOp.SUM)
+        loss = loss / ranks.size
+    return float(loss)
+
+
+@contextmanager
+def explained(place: str, *, epoch: int) -> Iterator[None]:
+    """Say where a run stopped, and that what it had is safe: weights that are no numbers are never saved."""
+    try:
+        yield
+    except MassmoverError as problem:
+        kept = f"the checkpoint of epoch {epoch} is intact" if epoch else "no epoch was finished"
+        raise MassmoverError(f"{problem} Training stopped {place}; {kept}.") from None

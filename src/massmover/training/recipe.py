@@ -1,0 +1,128 @@
+"""Recipes: every setting of a training run, as plain values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from massmover.types import MassmoverError, PerImage
+
+AttackName = Literal["ascent", "frank-wolfe", "sinkhorn", "wong"]
+ATTACKS: tuple[AttackName, ...] = ("ascent", "frank-wolfe", "sinkhorn", "wong")
+OPTIMISERS = ("adamw", "sgd")
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Who moves the mass of the training images, how hard it tries, and how far it may go.
+
+    Each image draws a radius of its own: `radius * u ** spread` with u uniform in (0, 1), so that a spread of 1 tries
+    all radii alike and a larger one prefers small radii. The upper end grows linearly from 0 over the first `growth`
+    of the run: from clean to robust. The projected attacks know one radius a batch, so there a batch draws one. With
+    `ramp` they draw none: the radius of each image grows with every step, geometrically from `radius / 100` to
+    `radius`, until the image is broken, as in the paper.
+    """
+
+    attack: AttackName = "ascent"
+    steps: int = 7
+    radius: float = 1.5
+    spread: float = 1.0
+    growth: float = 0.4
+    ramp: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that attack nothing."""
+        if self.attack not in ATTACKS:
+            raise MassmoverError(f"unknown attack {self.attack!r} to train against: use one of {', '.join(ATTACKS)}")
+        if self.steps < 1 or not (math.isfinite(self.radius) and self.radius > 0):
+            raise MassmoverError(
+                f"training needs attack steps >= 1 and a radius > 0; got {self.steps} and {self.radius}"
+            )
+        if not (self.spread > 0 and 0 <= self.growth <= 1):
+            raise MassmoverError(f"training needs spread > 0 and growth in [0, 1]; got {self.spread} and {self.growth}")
+        if self.ramp and not self.projected:
+            raise MassmoverError(f"a radius that grows until an image breaks needs sinkhorn or wong, not {self.attack}")
+
+    @property
+    def projected(self) -> bool:
+        """Whether the attack is projected gradient ascent, which knows one radius a batch."""
+        return self.attack in ("sinkhorn", "wong")
+
+    def radii(self, count: int, *, share: float, draws: torch.Generator) -> PerImage:
+        """The radius of each image of a batch, after a share of the run."""
+        drawn = torch.rand(1 if self.projected else count, generator=draws, dtype=torch.float64)
+        return (self.upper_end(share) * drawn.pow(self.spread)).expand(count)
+
+    def upper_end(self, share: float) -> float:
+        """The largest radius after a share of the run."""
+        return self.radius * (min(1.0, share / self.growth) if self.growth > 0 else 1.0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. Without an adversary this is ordinary training.
+
+    The loss is `clean_share` times the cross-entropy on clean images plus the rest on moved ones; with `trades` above 0
+    it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. `averaging`
+    is the decay of an exponential average of the weights; the average is what is returned, and 0 turns it off. `shift`
+    is the largest move of a training image, in pixels, in each direction. The last images of the training set, a share
+    of `held_out`, are not trained on: the epoch that does best on them is kept. Without any, the last epoch is.
+    """
+
+    epochs: int = 20
+    batch_size: int = 128
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    peak_rate: float = 4e-3
+    weight_decay: float = 0.05
+    warm_up: float = 0.2  # share of the steps before the peak
+    label_smoothing: float = 0.0
+    shift: int = 2  # pixels
+    averaging: float = 0.998
+    held_out: float = 0.0
+    adversary: Adversary | None = None
+    clean_share: float = 0.0
+    trades: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot train."""
+        if self.epochs < 1 or self.batch_size < 1 or self.shift < 0:
+            raise MassmoverError(
+                f"Training needs epochs >= 1, batch_size >= 1 and shift >= 0; "
+                f"got {self.epochs}, {self.batch_size} and {self.shift}."
+            )
+        if self.optimiser not in OPTIMISERS:
+            raise MassmoverError(f"Unknown optimiser {self.optimiser!r}: use one of {', '.join(OPTIMISERS)}.")
+        if not (math.isfinite(self.peak_rate) and self.peak_rate > 0 and self.weight_decay >= 0):
+            raise MassmoverError(
+                f"Training needs a peak_rate > 0 and a weight_decay >= 0; got {self.peak_rate} and {self.weight_decay}."
+            )
+        if not (0 < self.warm_up < 1 and 0 <= self.label_smoothing < 1 and 0 <= self.averaging < 1):
+            raise MassmoverError(
+                f"warm_up lies in (0, 1), label_smoothing and averaging in [0, 1); "
+                f"got {self.warm_up}, {self.label_smoothing} and {self.averaging}."
+            )
+        if not 0 <= self.held_out < 1:
+            raise MassmoverError(f"held_out is a share of the training images, in [0, 1); got {self.held_out}.")
+        if not (0 <= self.clean_share <= 1 and math.isfinite(self.trades) and self.trades >= 0):
+            raise MassmoverError(
+                f"clean_share lies in [0, 1] and trades is not negative; got {self.clean_share} and {self.trades}."
+            )
+
+
+RECIPES = {
+    "standard": Recipe(),
+    "paper": Recipe(
+        epochs=100,
+        optimiser="sgd",
+        peak_rate=0.05,
+        weight_decay=5e-4,
+        shift=0,
+        averaging=0.0,
+        held_out=0.02,
+        adversary=Adversary(attack="sinkhorn", steps=50, radius=10.0, growth=0.0, ramp=True),
+    ),
+    "robust": Recipe(weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.3),
+}

@@ -1,0 +1,42 @@
+"""The shape of AutoAttack, on a real model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import massmover
+from victim import RADIUS, Victim, victim, violations
+from massmover.adapters.autoattack import WassersteinAutoAttack
+from massmover.types import MassmoverError
+
+SMALL = 0.03  # some digits break here, some stand
+
+
+@pytest.fixture(scope="module")
+def digits() -> Victim:
+    return victim(12)
+
+
+def test_perturb_returns_originals_where_the_attack_failed(digits: Victim) -> None:
+    found = WassersteinAutoAttack(digits.model, radius=SMALL, method="ascent").perturb(digits.images, digits.labels)
+    won = digits.answers(found) != digits.labels
+    assert won.any() and not won.all()
+    assert violations(digits, found, radius=SMALL) == 0
+    assert torch.equal(found[~won], digits.images[~won])
+    own = massmover.attack(digits.model, digits.images, digits.labels, radius=SMALL, method="ascent")
+    assert torch.equal(won, own.success)
+
+
+def test_the_standard_evaluation(digits: Victim) -> None:
+    attack = WassersteinAutoAttack(digits.model, radius=RADIUS)
+    found, answers = attack.run_standard_evaluation(digits.images, digits.labels, bs=5, return_labels=True)
+    assert violations(digits, found) == 0
+    assert torch.equal(answers, digits.answers(found))
+    assert (answers == digits.labels).float().mean() < 0.5
+    assert torch.equal(found, attack.run_standard_evaluation(digits.images, digits.labels, bs=12))
+
+
+def test_a_batch_holds_an_image(digits: Victim) -> None:
+    with pytest.raises(MassmoverError, match="bs is 0"):
+        WassersteinAutoAttack(digits.model, radius=0.1).run_standard_evaluation(digits.images, digits.labels, bs=0)

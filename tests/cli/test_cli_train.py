@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import command, environment, massmover
+
+from massmover.models import lenet
+from massmover.models.weights import load_weights
+
+WORDS = ["--data", "bars.npz", "--count", "331", "--epochs", "3", "--attack-steps", "2", "--radius-pixels", "200"]
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Path:
+    """A folder with images that show one bright row or column."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 60, (400, 1, 28, 28)).astype(np.uint8)
+    labels = np.arange(400) % 2
+    images[labels == 0, :, 12:16, :] = 250
+    images[labels == 1, :, :, 12:16] = 250
+    np.savez(tmp_path / "bars.npz", images=images, labels=labels, classes=2)
+    return tmp_path
+
+
+def history(folder: Path) -> list[dict[str, object]]:
+    """The history without the time it took."""
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(workshop: Path) -> None:
+    whole = massmover("train", "--out", "whole", "--recipe", "tiny", *WORDS, cwd=workshop)
+    assert whole.returncode == 2 and "--recipe is 'tiny': use one of standard, paper, robust" in whole.stderr
+    words = ["--recipe", "robust", *WORDS]
+    whole = massmover("train", "--out", "whole", *words, cwd=workshop)
+    assert whole.returncode == 0, whole.stderr
+    assert "test images" in whole.stdout and "epoch 3/3 loss" in whole.stderr
+    victim = subprocess.Popen(command("train", "--out", "killed", *words), cwd=workshop, env=environment())
+    while not (workshop / "killed" / "history.jsonl").exists():
+        assert victim.poll() is None
+        time.sleep(0.01)
+    victim.kill()
+    victim.wait()
+    refused = massmover("train", "--out", "killed", *words, cwd=workshop)
+    assert refused.returncode == 2 and "add --resume" in refused.stderr
+    resumed = massmover("train", "--out", "killed", "--resume", *words, cwd=workshop)
+    assert resumed.returncode == 0, resumed.stderr
+    assert history(workshop / "killed") == history(workshop / "whole")
+    files = [(workshop / name / "lenet.safetensors").read_bytes() for name in ("killed", "whole")]
+    assert files[0] == files[1]
+    load_weights(lenet(), workshop / "whole" / "lenet.safetensors")
+    assert {path.name for path in (workshop / "whole").iterdir()} == {
+        *("checkpoint.pt", "curve.png", "history.jsonl", "lenet.safetensors")
+    }
+
+
+def test_two_processes_have_the_loss_curve_of_one(workshop: Path) -> None:
+    words = ["--recipe", "robust", *WORDS]
+    one = massmover("train", "--out", "one", *words, cwd=workshop)
+    assert one.returncode == 0, one.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    two = subprocess.run(
+        [*torchrun, "-m", "massmover", "train", "--out", "two", *words],
+        cwd=workshop,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.count("test images") == 1
+    losses = [[line["loss"] for line in history(workshop / name)] for name in ("one", "two")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def test_options_without_an_adversary_are_refused(workshop: Path) -> None:
+    done = massmover("train", "--out", "run", "--recipe", "standard", *WORDS, cwd=workshop)
+    assert done.returncode == 2 and "--recipe standard has no adversary to change" in done.stderr
+    assert not (workshop / "run").exists()

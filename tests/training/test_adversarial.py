@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from bars import bars
+
+from massmover import WassersteinBall, attack, exact_distance
+from massmover.attacks.ascent import PlanAscent
+from massmover.data import load
+from massmover.models import lenet, load_model
+from massmover.training import RECIPES, Adversary, Recipe, train
+from massmover.training.examples import moved_images
+from massmover.training.loop import loss_of
+from massmover.training.recipe import ATTACKS, AttackName
+from massmover.types import MassmoverError
+
+QUICK = Recipe(epochs=2, batch_size=32, shift=0, averaging=0.9, clean_share=0.3, adversary=Adversary(steps=2))
+
+
+def test_every_radius_is_within_the_upper_end_which_grows() -> None:
+    adversary = Adversary(radius=2.0, growth=0.5, spread=2.0)
+    assert [adversary.upper_end(share) for share in (0, 0.25, 0.5, 1.0)] == [0, 1, 2, 2]
+    radii = adversary.radii(10_000, share=0.25, draws=torch.Generator().manual_seed(0))
+    assert 0 <= radii.min() and 0.99 < radii.max() <= 1
+    assert radii.mean() == pytest.approx(1 / 3, abs=0.01)  # the mean of u ** 2
+
+
+def test_projected_attacks_draw_one_radius_a_batch() -> None:
+    radii = Adversary(attack="sinkhorn").radii(5, share=1.0, draws=torch.Generator().manual_seed(0))
+    assert radii.shape == (5,) and len(radii.unique()) == 1
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_moved_images_are_harder_and_near_their_balls(name: AttackName) -> None:
+    images, labels = bars(6)
+    pixels = images.float() / 255
+    torch.manual_seed(0)
+    model = lenet().eval()
+    before = [parameter.clone() for parameter in model.parameters()]
+    radii = torch.full((6,), 0.3, dtype=torch.float64)
+    moved = moved_images(Adversary(attack=name, steps=3), model, pixels, labels, radii=radii)
+    assert moved.shape == pixels.shape and not moved.requires_grad
+    assert moved.min() >= 0 and moved.max() <= 1
+    loss = torch.nn.functional.cross_entropy
+    with torch.no_grad():
+        assert loss(model(moved), labels) > loss(model(pixels), labels)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    if name != "wong":  # its examples are known to leave the ball
+        assert (exact_distance(pixels, moved) <= 0.3 * 1.15).all()  # lenient: 10 %, and the clamped rest
+
+
+def test_a_patient_ascent_ends_at_a_higher_loss_than_one_that_stops_at_the_first_mistake() -> None:
+    some = load("mnist-sample").subset(0, 16)
+    images, labels, model = some.images_as_float(), some.labels, load_model("mnist-standard")
+    budget = torch.full((16,), 0.4, dtype=torch.float64)
+    losses = []
+    for confidence in (0.0, math.inf):
+        ascent = PlanAscent(steps=20, confidence=confidence)
+        found = ascent.search(model, images, labels, ball=WassersteinBall(0.4), budget=budget)
+        with torch.no_grad():
+            losses.append(float(torch.nn.functional.cross_entropy(model(found), labels)))
+    assert losses[1] > 1.5 * losses[0]
+
+
+def test_adversarial_training_makes_a_model_harder_to_fool() -> None:
+    digits = load("mnist-sample").subset(0, 500)
+    plain = Recipe(epochs=8, batch_size=50, shift=0, averaging=0.9)
+    robust = dataclasses.replace(plain, clean_share=0.3, adversary=Adversary(steps=4, radius=1.0, growth=0.2))
+    images, labels = digits.images_as_float()[:50], digits.labels[:50]
+    broken = []
+    for recipe in (plain, robust):
+        model = train(lenet, digits.images, digits.labels, recipe=recipe).model
+        broken.append(int(attack(model, images, labels, radius=0.3, method="ascent").success.sum()))
+    assert broken[1] < 0.85 * broken[0], broken
+
+
+def test_held_out_images_are_judged_and_the_best_epoch_is_kept() -> None:
+    images, labels = bars(64)
+    recipe = dataclasses.replace(QUICK, held_out=0.25, epochs=3)
+    trained = train(lenet, images, labels, recipe=recipe)
+    for line in trained.history:
+        assert line.clean is not None and 0 <= line.clean <= 1
+        assert list(line.robust) == ["0.1875", "0.375", "0.75"]
+        assert line.score == pytest.approx(sum(line.robust.values()) / 3)
+
+
+def test_the_losses_are_what_they_say() -> None:
+    torch.manual_seed(0)
+    model = lenet().eval()
+    clean, moved, labels = torch.rand(3, 1, 28, 28), torch.rand(3, 1, 28, 28), torch.tensor([1, 2, 3])
+    entropy = torch.nn.functional.cross_entropy
+    plain, hard = (3 * entropy(model(x), labels) for x in (clean, moved))
+    mixed = loss_of(dataclasses.replace(QUICK, clean_share=0.25), model, clean, moved, labels)
+    assert mixed.item() == pytest.approx((0.25 * plain + 0.75 * hard).item(), rel=1e-5)
+    p, q = model(clean).softmax(1), model(moved).softmax(1)
+    divergence = (p * (p / q).log()).sum()
+    trades = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, moved, labels)
+    assert trades.item() == pytest.approx((plain + 2 * divergence).item(), rel=1e-4)
+    same = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, clean, labels)
+    assert same.item() == pytest.approx(plain.item(), rel=1e-4)
+
+
+def test_the_paper_recipe_trains() -> None:
+    paper = RECIPES["paper"]
+    assert paper.adversary is not None
+    short = dataclasses.replace(paper, epochs=1, held_out=0, adversary=dataclasses.replace(paper.adversary, steps=5))
+    trained = train(lenet, *bars(16), recipe=short)
+    assert math.isfinite(trained.losses[0]) and trained.history[0].radius == 10.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attack": "pgd"}, "unknown attack 'pgd'"),
+        ({"steps": 0}, "steps >= 1"),
+        ({"radius": 0.0}, "radius > 0"),
+        ({"radius": math.inf}, "radius > 0"),
+        ({"spread": 0.0}, "spread > 0"),
+        ({"growth": 1.5}, "growth in"),
+        ({"ramp": True}, "needs sinkhorn or wong, not ascent"),
+    ],
+)
+def test_adversaries_that_cannot_attack_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(MassmoverError, match=message):
+        Adversary(**settings)

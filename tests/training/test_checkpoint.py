@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from bars import bars
+from torch import nn
+
+from massmover.models import lenet
+from massmover.training import Adversary, Recipe, train
+from massmover.training.checkpoint import CHECKPOINT, HISTORY
+from massmover.types import MassmoverError
+
+RECIPE = Recipe(
+    epochs=4, batch_size=16, averaging=0.9, held_out=0.2, clean_share=0.3, adversary=Adversary(steps=2, radius=0.5)
+)
+
+
+class InterruptedHereError(Exception):
+    """Stands for a killed process."""
+
+
+def dropping() -> nn.Module:
+    """A network that draws random numbers while it trains."""
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(784, 2))
+
+
+@pytest.mark.parametrize("architecture", [lenet, dropping])
+@pytest.mark.parametrize("steps", [1, 3, 6])
+def test_an_interrupted_run_ends_with_the_same_weights(
+    tmp_path: Path, architecture: type[nn.Module], steps: int
+) -> None:
+    def interrupt(_epoch: int, step: int, _steps: int, _loss: float) -> None:
+        if step == steps:
+            raise InterruptedHereError
+
+    whole = train(architecture, *bars(40), recipe=RECIPE)
+    with pytest.raises(InterruptedHereError):
+        train(architecture, *bars(40), recipe=RECIPE, folder=tmp_path, progress=interrupt)
+    resumed = train(architecture, *bars(40), recipe=RECIPE, folder=tmp_path)
+    assert resumed.losses == whole.losses
+    kept, wanted = resumed.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
+
+
+def test_the_history_has_a_line_an_epoch(tmp_path: Path) -> None:
+    trained = train(lenet, *bars(40), recipe=RECIPE, folder=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / HISTORY).read_text().splitlines()]
+    assert lines == [dataclasses.asdict(line) for line in trained.history]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    assert lines[-1]["radius"] == 0.5
+    assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT, HISTORY}
+
+
+def test_a_loss_that_is_no_number_leaves_the_last_checkpoint_intact(tmp_path: Path) -> None:
+    kept: list[bytes] = []
+    poisoned: list[nn.Module] = []
+
+    def architecture() -> nn.Module:
+        poisoned.append(lenet())
+        return poisoned[0]
+
+    def poison(epoch: int, step: int, _steps: int, _loss: float) -> None:
+        if epoch == 1 and step == 3:
+            kept.append((tmp_path / CHECKPOINT).read_bytes())
+            with torch.no_grad():
+                poisoned[0].get_parameter("7.bias").fill_(torch.nan)
+
+    with pytest.raises(MassmoverError, match=r"NaN .* step 4 of 8 \(epoch 2\); the checkpoint of epoch 1 is intact"):
+        train(architecture, *bars(40), recipe=RECIPE, folder=tmp_path, progress=poison)
+    assert (tmp_path / CHECKPOINT).read_bytes() == kept[0]
+    assert len(train(lenet, *bars(40), recipe=RECIPE, folder=tmp_path).history) == 4
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path: Path) -> None:
+    train(lenet, *bars(40), recipe=dataclasses.replace(RECIPE, epochs=1), folder=tmp_path)
+    with pytest.raises(MassmoverError, match="epochs: was 1, is 4"):
+        train(lenet, *bars(40), recipe=RECIPE, folder=tmp_path)
+    with pytest.raises(MassmoverError, match="seed: was 0, is 5"):
+        train(lenet, *bars(40), recipe=dataclasses.replace(RECIPE, epochs=1), seed=5, folder=tmp_path)
+
+
+def test_a_broken_checkpoint_is_told(tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINT).write_bytes(b"nonsense")
+    with pytest.raises(MassmoverError, match="cannot be read"):
+        train(lenet, *bars(40), recipe=RECIPE, folder=tmp_path)
