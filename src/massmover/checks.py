@@ -226,7 +226,9 @@ def misfit(model: Classifier, images: Images, problem: Exception) -> str:
     elif weight.device != images.device:
         advice = f"Move the images with images.to({str(weight.device)!r}), or the model to {str(images.device)!r}."
     elif weight.ndim == 4 and weight.shape[1] != images.shape[1]:
-        advice = f"Give images with {weight.shape[1]} channels, not {images.shape[1]}."
+        advice = (
+            f"Give images with {weight.shape[1]} channel{'' if weight.shape[1] == 1 else 's'}, not {images.shape[1]}."
+        )
     return (
         f"{given}: its weights {name} are {tuple(weight.shape)}, {weight.dtype} on {weight.device} ({reason}). {advice}"
     )

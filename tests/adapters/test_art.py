@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from victim import RADIUS, Victim, victim, violations
 
 import massmover
-from victim import RADIUS, Victim, victim, violations
 from massmover.types import MassmoverError
 
 
@@ -21,10 +21,7 @@ def digits() -> Victim:
 
 @pytest.fixture(scope="module")
 def adapter() -> Any:
-    pytest.importorskip("art", exc_type=ImportError)
-    from massmover.adapters import art
-
-    return art
+    return pytest.importorskip("massmover.adapters.art", exc_type=ImportError)
 
 
 def classifier(model: nn.Module, **settings: Any) -> Any:
@@ -48,7 +45,7 @@ def test_generate(adapter: Any, digits: Victim, labels: str) -> None:
     numbers = digits.labels.numpy()
     y = {"numbers": numbers, "column": numbers[:, None], "one-hot": np.eye(10)[numbers], "absent": None}[labels]
     estimator = classifier(digits.model)
-    attack = adapter.WassersteinAttack(estimator, radius=RADIUS, method="ascent", batch_size=4)
+    attack = adapter.WassersteinAttack(estimator, radius=RADIUS, method="ascent")
     x = digits.images.numpy()
     found = attack.generate(x=x, y=y)
     assert found.dtype == np.float32
@@ -60,9 +57,11 @@ def test_generate(adapter: Any, digits: Victim, labels: str) -> None:
     assert fooled.any()
 
 
-def test_a_targeted_attack(adapter: Any, digits: Victim) -> None:
+def test_a_targeted_attack_in_batches(adapter: Any, digits: Victim) -> None:
     targets = (digits.labels + 1) % 10
-    attack = adapter.WassersteinAttack(classifier(digits.model), radius=0.5, method="ascent", targeted=True)
+    attack = adapter.WassersteinAttack(
+        classifier(digits.model), radius=0.5, method="ascent", targeted=True, batch_size=4
+    )
     found = torch.from_numpy(attack.generate(digits.images.numpy(), targets.numpy()))
     assert violations(digits, found, radius=0.5) == 0
     assert (digits.answers(found) == targets).sum() >= 3
@@ -71,14 +70,19 @@ def test_a_targeted_attack(adapter: Any, digits: Victim) -> None:
 
 
 def test_the_classifiers_preprocessing_is_part_of_it(adapter: Any, digits: Victim) -> None:
+    seen = []
+
     class Stretched(nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen.append(images.detach() * 0.5 + 0.1)
             logits: torch.Tensor = digits.model(images * 0.5 + 0.1)
             return logits
 
     estimator = classifier(Stretched(), preprocessing=(0.1, 0.5))
     attack = adapter.WassersteinAttack(estimator, radius=RADIUS, method="ascent")
+    seen.clear()
     found = attack.generate(digits.images.numpy(), digits.labels.numpy())
+    torch.testing.assert_close(seen[0], digits.images[:1])  # the network got the digit as it is
     assert violations(digits, torch.from_numpy(found)) == 0
     assert (estimator.predict(found).argmax(axis=1) != digits.labels.numpy()).any()
 
@@ -91,11 +95,14 @@ def test_settings_are_changed_the_toolbox_way(adapter: Any, digits: Victim) -> N
     assert np.array_equal(found, digits.images.numpy())
 
 
-def test_the_model_is_left_as_it_was(adapter: Any) -> None:
+def test_the_model_is_attacked_in_eval_mode_and_left_as_it_was(adapter: Any) -> None:
     fresh = victim(2)
     attack = adapter.WassersteinAttack(classifier(fresh.model), radius=RADIUS, method="ascent")
     fresh.model.train()
+    modes = set()
+    fresh.model.register_forward_hook(lambda module, *_: modes.add(module.training))
     attack.generate(fresh.images.numpy(), fresh.labels.numpy())
+    assert modes == {False}
     assert all(module.training for module in fresh.model.modules())
     assert all(weight.requires_grad and weight.grad is None for weight in fresh.model.parameters())
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from victim import RADIUS, Victim, victim, violations
 
 import massmover
-from victim import RADIUS, Victim, victim, violations
 from massmover.types import MassmoverError
 
 # Foolbox imports scipy.ndimage.filters, which warns.
@@ -21,15 +21,13 @@ def digits() -> Victim:
 
 
 @pytest.fixture
-def fb() -> Any:
-    return pytest.importorskip("foolbox", exc_type=ImportError)
+def adapter() -> Any:
+    return pytest.importorskip("massmover.adapters.foolbox", exc_type=ImportError)
 
 
 @pytest.fixture
-def adapter(fb: Any) -> Any:
-    from massmover.adapters import foolbox
-
-    return foolbox
+def fb(adapter: Any) -> Any:
+    return adapter.foolbox
 
 
 @pytest.fixture
@@ -75,15 +73,15 @@ def test_a_targeted_criterion(fb: Any, adapter: Any, fmodel: Any, digits: Victim
 
 
 def test_the_smallest_radius(adapter: Any, fmodel: Any, digits: Victim) -> None:
+    few = Victim(digits.model, digits.images[2:5], digits.labels[2:5])
     attack = adapter.SmallestWassersteinAttack()
-    epsilons = [0.01, RADIUS, None]
-    raw, clipped, success = attack(fmodel, digits.images, digits.labels, epsilons=epsilons)
-    own = massmover.smallest_radius(digits.model, digits.images, digits.labels)
-    assert success[2].all()
-    assert violations(digits, raw[2], radius=own.radius) == 0
-    for epsilon, images, won in zip(epsilons[:2], clipped, success, strict=False):
-        assert violations(digits, images, radius=epsilon) == 0
-        assert torch.equal(won, attack.distance(digits.images, raw[2]) <= epsilon)
+    raw, clipped, success = attack(fmodel, few.images, few.labels, epsilons=[0.07, RADIUS, None])
+    own = massmover.smallest_radius(few.model, few.images, few.labels)
+    assert success[2].all() and 0 < success[0].sum() < 3
+    assert violations(few, raw[2], radius=own.radius) == 0
+    for epsilon, images, won in zip([0.07, RADIUS], clipped, success, strict=False):
+        assert violations(few, images, radius=epsilon) == 0
+        assert torch.equal(won, attack.distance(few.images, raw[2]) <= epsilon)
 
 
 def test_the_distance_is_the_exact_one(adapter: Any) -> None:
@@ -131,3 +129,12 @@ def test_an_unknown_criterion_is_refused(fb: Any, adapter: Any, fmodel: Any, dig
 def test_an_unknown_setting_is_refused(adapter: Any, fmodel: Any, digits: Victim) -> None:
     with pytest.raises(MassmoverError, match="Unknown setting 'steps'"):
         adapter.WassersteinAttack()(fmodel, digits.images, digits.labels, epsilons=[0.1], steps=3)
+
+
+def test_clipping_brings_back_the_original_where_a_pixel_left_the_range(adapter: Any) -> None:
+    before = torch.full((2, 1, 2, 2), 0.5)
+    after = before.clone()
+    after[0, 0, 0] = torch.tensor([1.2, -0.2])
+    after[1, 0, 0] = torch.tensor([0.6, 0.4])
+    clipped = adapter.WassersteinDistance().clip_perturbation(before, after, 1.0)
+    assert torch.equal(clipped, torch.stack([before[0], after[1]]))

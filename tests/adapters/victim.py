@@ -21,7 +21,8 @@ class Victim(NamedTuple):
 
     def answers(self, images: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.model(images).argmax(dim=1)
+            logits: Tensor = self.model(images)
+            return logits.argmax(dim=1)
 
 
 def victim(count: int = 6) -> Victim:

@@ -63,11 +63,12 @@ class TestLinearClassifier:
             assert gain <= best + 1e-6
             assert gain >= 0.99 * best
 
-    @pytest.mark.parametrize("radius", [0.01, 0.1, 0.5])
-    def test_where_half_the_pixels_are_full_most_of_the_optimum_is_reached(self, radius: float) -> None:
-        """A bound on what the pixel box costs the attack: here the capacity of pixels binds nearly everywhere."""
-        images = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
-        images = images[images.sum(dim=(1, 2, 3)) > 0]
+    @pytest.mark.parametrize(("radius", "share"), [(0.01, 0.99), (0.1, 0.97), (0.5, 0.55)])
+    def test_where_pixels_are_full_the_optimum_is_reached_until_room_runs_out(self, radius: float, share: float) -> None:
+        """At the largest radius the capacity of pixels binds nearly everywhere, and much of the optimum is missed."""
+        full = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
+        binary = (torch.rand(3, 1, 9, 8, generator=torch.Generator().manual_seed(6)) < 0.4).float()
+        images = torch.cat([full[full.sum(dim=(1, 2, 3)) > 0], binary])
         ball = WassersteinBall(radius)
         labels = torch.zeros(len(images), dtype=torch.int64)
         result = PlanAscent().run(Linear(self.slope, offset=-1e3), images, labels, ball=ball)
@@ -75,7 +76,7 @@ class TestLinearClassifier:
         best = torch.tensor([best_gain(image, self.slope, window, radius) for image in images])
         gain = ((result.images - images) * self.slope).sum(dim=(1, 2, 3))
         assert (gain <= best + 1e-5).all()
-        assert (gain / best).mean() >= 0.6
+        assert (gain / best).min() >= share
 
     def test_the_smallest_radius_is_found(self) -> None:
         images = self.dim

@@ -55,7 +55,7 @@ def test_a_wrong_channel_count_names_both_shapes() -> None:
     message = attack_with(load_model("mnist-standard"), torch.rand(2, 3, 28, 28))
     assert "images of shape (B, 3, 28, 28), torch.float32 on cpu" in message
     assert "weights 0.weight are (16, 1, 4, 4), torch.float32" in message
-    assert message.endswith("Give images with 1 channels, not 3.")
+    assert message.endswith("Give images with 1 channel, not 3.")
 
 
 def test_a_wrong_number_type_names_both_types() -> None:

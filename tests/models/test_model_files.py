@@ -57,6 +57,7 @@ def test_torchscript(model: nn.Module, digits: tuple[Tensor, Tensor], tmp_path: 
 )
 def test_torch_export(model: nn.Module, digits: tuple[Tensor, Tensor], tmp_path: Path, batch: Any) -> None:
     loaded = load_model(str(export(model, tmp_path / "model.pt2", batch=batch)))
+    assert not any(module.training for module in loaded.modules())
     for count in (0, 1, 4, 7):
         torch.testing.assert_close(loaded(digits[0][:count]), model(digits[0][:count]))
     torch.testing.assert_close(attack_and_judge(loaded, digits), attack_and_judge(model, digits))

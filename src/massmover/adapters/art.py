@@ -1,4 +1,4 @@
-"""massmover as an evasion attack of the Adversarial Robustness Toolbox: `WassersteinAttack(classifier).generate(x, y)`."""
+"""massmover as an evasion attack of the Adversarial Robustness Toolbox: `WassersteinAttack(...).generate(x, y)`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from massmover.adapters.mover import Mover
 from massmover.checks import first_logits_of, inference_mode_of
 from massmover.types import Ground, Images, Labels, MassmoverError, Normalisation
 
-art_attack = needed("art.attacks.attack", extra="art")
-art_pytorch = needed("art.estimators.classification.pytorch", extra="art")
+EvasionAttack: Any = needed("art.attacks.attack", extra="art").EvasionAttack
+PyTorchClassifier: Any = needed("art.estimators.classification.pytorch", extra="art").PyTorchClassifier
 
 
-class WassersteinAttack(art_attack.EvasionAttack):
+class WassersteinAttack(EvasionAttack):
     """Any attack of massmover against a `PyTorchClassifier` with clip values (0, 1)."""
 
     attack_params = (
-        *art_attack.EvasionAttack.attack_params,
+        *EvasionAttack.attack_params,
         *("radius", "method", "window", "ground", "power", "normalisation", "seed", "targeted", "batch_size"),
     )
-    _estimator_requirements = (art_pytorch.PyTorchClassifier,)
+    _estimator_requirements = (PyTorchClassifier,)
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class WassersteinAttack(art_attack.EvasionAttack):
         images = torch.from_numpy(np.array(x, dtype=np.float32)).to(self.estimator.device)
         with inference_mode_of(self.estimator.model):
             labels = self._labels(images, y)
-            batches = zip(images.split(self.batch_size), labels.split(self.batch_size), strict=True)
+            batches = zip(*(torch.split(values, self.batch_size) for values in (images, labels)), strict=True)
             adversarial = [
                 mover.within(self._logits, *batch, radius=self.radius, targeted=self.targeted).images
                 for batch in batches
@@ -82,7 +82,9 @@ class WassersteinAttack(art_attack.EvasionAttack):
         if self.targeted:
             raise MassmoverError("A targeted attack needs y, the class that each image is to be taken for.")
         with torch.no_grad():
-            answers = [first_logits_of(self._logits, batch).argmax(dim=1) for batch in images.split(self.batch_size)]
+            answers = [
+                first_logits_of(self._logits, batch).argmax(dim=1) for batch in torch.split(images, self.batch_size)
+            ]
         return torch.cat(answers)
 
     def _check_params(self) -> None:
@@ -97,8 +99,8 @@ class WassersteinAttack(art_attack.EvasionAttack):
             raise MassmoverError("The classifier takes channels last; make it with channels_first=True.")
         if not self.estimator.all_framework_preprocessing:
             raise MassmoverError(
-                "A preprocessing defence of the classifier is not written in PyTorch, so no gradient flows through it. Use "
-                "its PyTorch version, or leave it out."
+                "A preprocessing defence of the classifier is not written in PyTorch, so no gradient flows through it. "
+                "Use its PyTorch version, or leave it out."
             )
         if self.batch_size < 1:
             raise MassmoverError(f"batch_size is {self.batch_size}: give 1 or more.")

@@ -56,10 +56,10 @@ class WassersteinAutoAttack:
         """
         if bs < 1:
             raise MassmoverError(f"bs is {bs}: give 1 image or more at a time.")
-        batches = list(zip(x_orig.split(bs), y_orig.split(bs), strict=True))
+        batches = list(zip(torch.split(x_orig, bs), torch.split(y_orig, bs), strict=True))
         adversarial = torch.cat([self.perturb(images, labels) for images, labels in batches])
         if not return_labels:
             return adversarial
         with inference_mode_of(self.model), torch.no_grad():
-            answers = [logits_of(self.model, images).argmax(dim=1) for images in adversarial.split(bs)]
+            answers = [logits_of(self.model, images).argmax(dim=1) for images in torch.split(adversarial, bs)]
         return adversarial, torch.cat(answers)

@@ -14,10 +14,11 @@ class MissingExtraError(MassmoverError, ImportError):
 
 def needed(module: str, *, extra: str) -> Any:
     """Import a module of another library, or say which extra of this package brings it."""
+    library = module.partition(".")[0]
     try:
+        importlib.import_module(library)
         return importlib.import_module(module)
     except Exception as error:  # a library that is installed but broken may raise anything
-        library = module.partition(".")[0]
         absent = isinstance(error, ModuleNotFoundError) and error.name == library
         found = "is not installed" if absent else f"does not import ({type(error).__name__}: {error})"
         raise MissingExtraError(

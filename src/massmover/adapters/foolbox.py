@@ -13,18 +13,20 @@ from torch import Tensor
 
 from massmover.adapters.extras import needed
 from massmover.adapters.mover import Mover
-from massmover.evaluation.verify import verify
-from massmover.transport.exact import distance_bounds
-from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
+from massmover.evaluation.verify import Verdicts, verify
+from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation, PerImage
 
 foolbox = needed("foolbox", extra="foolbox")
 eagerpy = needed("eagerpy", extra="foolbox")
+Distance: Any = foolbox.distances.Distance
+FixedEpsilonAttack: Any = foolbox.attacks.base.FixedEpsilonAttack
+MinimizationAttack: Any = foolbox.attacks.base.MinimizationAttack
 
 MARGIN = 1e-7  # relative; leaves room for the rounding of pixels to float32
 ATTEMPTS = 4  # of shrinking a little more where rounding left an image outside
 
 
-class WassersteinDistance(foolbox.distances.Distance):
+class WassersteinDistance(Distance):
     """The exact Wasserstein distance between images in [0, 1], by the judge of massmover."""
 
     def __init__(
@@ -41,39 +43,37 @@ class WassersteinDistance(foolbox.distances.Distance):
     def __call__(self, references: Any, perturbed: Any) -> Any:
         """Return the distance of each image; infinite where mass appeared or disappeared."""
         (before, after), restore = torch_tensors(references, perturbed)
-        return restore(self._distances(before, after).to(before))
+        return restore(distances(self._judge(before, after, radius=0.0)).to(before))
 
     def clip_perturbation(self, references: Any, perturbed: Any, epsilon: float) -> Any:
         """Return images within epsilon: those outside move straight towards their references.
 
         Mixing an image with its reference scales the cost of every plan between them, so the
-        distance falls at least in proportion.  Images inside come back unchanged.  Where mass
-        was lost no mix is inside, and the reference itself comes back.
+        distance falls at least in proportion.  Images inside come back unchanged.  Where no mix
+        is inside, because mass was lost or a pixel left [0, 1], the reference itself comes back.
         """
         (before, after), restore = torch_tensors(references, perturbed)
-        clipped = after.clone()
+        verdicts, clipped = self._judge(before, after, radius=epsilon), after.clone()
+        outside = torch.nonzero(~verdicts.inside).flatten()
+        share = epsilon / distances(verdicts)[outside]
         for attempt in range(ATTEMPTS):
-            outside = torch.nonzero(~self._inside(before, clipped, radius=epsilon)).flatten()
-            if not len(outside):
-                return restore(clipped)
-            distance = self._distances(before[outside], after[outside]).to(before)
-            share = (1 - MARGIN * 10**attempt) * epsilon / distance
-            towards = after[outside] - before[outside]
-            clipped[outside] = before[outside] + share.clamp(0, 1).view(-1, 1, 1, 1) * towards
-        outside = torch.nonzero(~self._inside(before, clipped, radius=epsilon)).flatten()
+            kept = ((1 - MARGIN * 10**attempt) * share).clamp(0, 1).view(-1, 1, 1, 1).to(before)
+            clipped[outside] = before[outside] + kept * (after[outside] - before[outside])
+            still = ~self._judge(before[outside], clipped[outside], radius=epsilon).inside
+            outside, share = outside[still], share[still]
         clipped[outside] = before[outside]
         return restore(clipped)
 
-    def _distances(self, before: Images, after: Images) -> Tensor:
-        found = distance_bounds(before, after, ground=self.ground, power=self.power, normalisation=self.normalisation)
-        kept = verify(before, after, 0.0, **vars(self)).mass_drift <= 1e-6
-        return torch.from_numpy(found.upper).masked_fill(~kept, torch.inf)
-
-    def _inside(self, before: Images, after: Images, *, radius: float) -> Tensor:
-        return verify(before, after, radius, **vars(self)).inside.to(before.device)
+    def _judge(self, before: Images, after: Images, *, radius: float) -> Verdicts:
+        return verify(before, after, radius, **vars(self))
 
 
-class WassersteinAttack(foolbox.attacks.base.FixedEpsilonAttack):
+def distances(verdicts: Verdicts) -> PerImage:
+    """Return the distances of a verdict, infinite where mass was not kept."""
+    return verdicts.distance.masked_fill(verdicts.mass_drift > verdicts.tolerance, torch.inf)
+
+
+class WassersteinAttack(FixedEpsilonAttack):
     """Any attack of massmover at fixed epsilons; an epsilon is a radius."""
 
     def __init__(
@@ -101,7 +101,7 @@ class WassersteinAttack(foolbox.attacks.base.FixedEpsilonAttack):
         return restore(found.images)
 
 
-class SmallestWassersteinAttack(foolbox.attacks.base.MinimizationAttack):
+class SmallestWassersteinAttack(MinimizationAttack):
     """The smallest radius of each image, by `massmover.smallest_radius`."""
 
     def __init__(
@@ -124,9 +124,7 @@ class SmallestWassersteinAttack(foolbox.attacks.base.MinimizationAttack):
         """The distance that is made small."""
         return distance_of(self.mover)
 
-    def run(
-        self, model: Any, inputs: Any, criterion: Any, *, early_stop: float | None = None, **kwargs: Any
-    ) -> Any:
+    def run(self, model: Any, inputs: Any, criterion: Any, *, early_stop: float | None = None, **kwargs: Any) -> Any:
         """Return the closest adversarial images found; the search does not stop early."""
         classifier, images, labels, targeted, restore = unpacked(model, inputs, criterion, kwargs)
         found = self.mover.closest(classifier, images, labels, largest=self.largest, targeted=targeted)
@@ -141,7 +139,7 @@ def distance_of(mover: Mover) -> WassersteinDistance:
 def unpacked(
     model: Any, inputs: Any, criterion: Any, kwargs: dict[str, Any]
 ) -> tuple[Classifier, Images, Labels, bool, Any]:
-    """Return what Foolbox passes to `run` as classifier, images, labels or targets, which of the two, and the way back."""
+    """Return what `run` was given as classifier, images, labels or targets, which of the two, and the way back."""
     if kwargs:
         raise MassmoverError(f"Unknown setting {next(iter(kwargs))!r}: settings are given when the attack is made.")
     bounds = tuple(model.bounds)
@@ -165,7 +163,7 @@ def unpacked(
 
 
 def torch_tensors(*values: Any) -> tuple[list[Tensor], Any]:
-    """Return EagerPy or native tensors as torch tensors, and a function that makes the answer what the first one was."""
+    """Return EagerPy or native tensors as torch tensors, and a function that makes the answer what they were."""
     tensors, restore = eagerpy.astensors_(*values)
     raws = [tensor.raw for tensor in tensors]
     odd = next((raw for raw in raws if not isinstance(raw, Tensor)), None)

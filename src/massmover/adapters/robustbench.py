@@ -34,7 +34,7 @@ def card(point: dict[str, Any], *, manifest: dict[str, Any], summary: dict[str, 
     settings = settings_from_json(manifest["settings"])
     return {
         "name": settings.model,
-        "dataset": manifest["data"]["name"],
+        "dataset": settings.data,
         "threat_model": "Wasserstein",
         "eps": f"{point['radius']:.6g}",
         "eps_pixels": f"{point['radius_pixels']:.6g}",  # radius x n_pixel, the unit of the published tables

@@ -10,10 +10,10 @@ from massmover.adapters.extras import needed
 from massmover.adapters.mover import Mover
 from massmover.types import Ground, MassmoverError, Normalisation
 
-torchattacks = needed("torchattacks.attack", extra="torchattacks")
+Attack: Any = needed("torchattacks.attack", extra="torchattacks").Attack
 
 
-class WassersteinAttack(torchattacks.Attack):
+class WassersteinAttack(Attack):
     """Any attack of massmover, in the default mode and in every targeted one."""
 
     def __init__(

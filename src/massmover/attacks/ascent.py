@@ -21,6 +21,7 @@ from massmover.threat import WassersteinBall
 from massmover.types import Classifier, Images, Labels, PerImage
 
 MOST_BOOKED = 8.0  # times the budget; what overfull pixels send back is not paid
+PROBES = 3  # moves that find the first step size
 COLDEST = 500.0  # prices above this are scaled down with their potentials: the plan is sharp enough
 
 
@@ -47,6 +48,7 @@ class PlanAscent:
     loss: LossName = "cross-entropy"
     first_move: float = 0.15  # mass moved by an early step, as a share of the radius (of all mass for radii above 1)
     last_move: float = 0.01
+    steepest: float = 1.0  # times the price: the largest step size; few steps want more
     momentum: float = 0.5
     floor: float = 3.0  # lowest price; keeps an image in place until a potential says where to go
     confidence: float = 0.0  # an image is done once its margin is above this; with infinity it climbs to the end
@@ -122,13 +124,29 @@ class PlanAscent:
             standing = margin <= self.confidence
             active, gradient = active[standing], gradient[standing] * reach[active[standing]]
             velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
-            step_size[active] = step_size[active].minimum(price[active].to(step_size))
+            if not step:
+                step_size[active] = self._first_size(part.select(standing), potential[active], velocity[active])
+            step_size[active] = step_size[active].minimum(self.steepest * price[active].to(step_size))
             potential[active] += step_size[active].view(-1, 1, 1, 1) * velocity[active]
             most = price[active].view(-1, 1, 1, 1).to(cap)
             cap[active] = (cap[active] + crowding[standing].clamp(-most, most)).clamp_min(0)
             cooling = (COLDEST / most).clamp_max(1)
             potential[active], cap[active] = cooling * potential[active], cooling * cap[active]
         return best
+
+    def _first_size(self, problem: Problem, potential: Images, velocity: Images) -> PerImage:
+        """The step size with which a first step moves the mass it should; found without asking the model."""
+        size, mass = torch.ones_like(problem.mass()), problem.mass().clamp_min(1e-30)
+        wanted = self._wanted_move(0) * problem.budget.clamp_max(1).to(mass)
+        here = problem.move(potential, price=None, floor=self.floor, booked=problem.budget)
+        price = here.price
+        for _ in range(PROBES):
+            there = problem.move(
+                potential + size.view(-1, 1, 1, 1) * velocity, price=price, floor=self.floor, booked=problem.budget
+            )
+            moved, price = (there.images - here.images).abs().sum(dim=(1, 2, 3)) / 2 / mass, there.price
+            size = size * (wanted / moved.clamp_min(1e-9)).clamp(0.1, 10)
+        return size
 
     def _wanted_move(self, step: int) -> float:
         """The share of the radius that a step should move: falls geometrically."""

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from massmover.attacks.moves import largest_moves
@@ -24,10 +25,12 @@ def figure_of(plan: Plan, images: Images, *, rows: Sequence[int], captions: Sequ
         raise MassmoverError("There is no image to show: the result is empty, or an empty list of rows was given.")
     figure = notebook_figure(width=WIDTH, height=ROW_HEIGHT * len(rows))
     grid = figure.subplots(len(rows), 4, squeeze=False)
-    originals = plan.select(images.new_tensor(rows, dtype=int)).rows()  # what left each pixel is what was there
+    originals = plan.select(
+        torch.as_tensor(rows, device=plan.flows.device)
+    ).rows()  # what left each pixel is what was there
     for panels, original, row, caption in zip(grid, originals, rows, captions, strict=True):
-        pictures = (image.detach().cpu().double().numpy() for image in (original, images[row]))
-        draw_example(panels, *pictures, largest_moves(plan, row))
+        before, after = (image.detach().cpu().double().numpy() for image in (original, images[row]))
+        draw_example(panels, before, after, largest_moves(plan, row))
         panels[0].set_ylabel(caption, fontsize=9)
     name_panels(grid[0])
     return figure

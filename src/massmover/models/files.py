@@ -37,13 +37,14 @@ class ExportedModel(nn.Module):
         self.sizes = sizes
 
     def train(self, mode: bool = True) -> ExportedModel:
-        """Note the mode without telling the program, which would refuse."""
-        self.training = mode
+        """Set the flags and nothing else: the program itself refuses to change its mode."""
+        for module in self.modules():
+            module.training = mode
         return self
 
     def forward(self, images: Images) -> Logits:
         """Classify the images in as many batches as it takes."""
-        parts = images.split(self.sizes.most or max(len(images), 1))
+        parts = torch.split(images, self.sizes.most or max(len(images), 1))
         return torch.cat([self._filled_up(part) for part in parts])
 
     def _filled_up(self, images: Images) -> Logits:

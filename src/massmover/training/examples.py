@@ -14,7 +14,9 @@ from massmover.training.recipe import Adversary
 from massmover.transport.sinkhorn import TRAINING
 from massmover.types import Classifier, Images, Labels, PerImage
 
-FIRST_MOVE, LAST_MOVE = 0.4, 0.1  # shares of the radius: few steps must each go far
+HASTY = PlanAscent(
+    first_move=0.5, last_move=0.2, steepest=4.0, momentum=0.0, confidence=math.inf
+)  # few steps, each far
 
 
 def moved_images(adversary: Adversary, model: Classifier, images: Images, labels: Labels, *, radii: PerImage) -> Images:
@@ -26,7 +28,7 @@ def moved_images(adversary: Adversary, model: Classifier, images: Images, labels
     ball = WassersteinBall(float(radii.max()))
     if adversary.attack == "frank-wolfe":
         return FrankWolfe(steps=adversary.steps).run(model, images, labels, ball=ball, budget=radii).images
-    ascent = PlanAscent(steps=adversary.steps, first_move=FIRST_MOVE, last_move=LAST_MOVE, confidence=math.inf)
+    ascent = dataclasses.replace(HASTY, steps=adversary.steps)
     return ascent.search(model, images, labels, ball=ball, budget=radii)
 
 

@@ -27,8 +27,8 @@ class Adversary:
     """
 
     attack: AttackName = "ascent"
-    steps: int = 7
-    radius: float = 1.5
+    steps: int = 5
+    radius: float = 1.0
     spread: float = 1.0
     growth: float = 0.4
     ramp: bool = False
@@ -124,5 +124,7 @@ RECIPES = {
         held_out=0.02,
         adversary=Adversary(attack="sinkhorn", steps=50, radius=10.0, growth=0.0, ramp=True),
     ),
-    "robust": Recipe(weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.3),
+    "robust": Recipe(
+        epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
+    ),
 }
