@@ -30,6 +30,9 @@ for radius in (0.01, 0.2):
         price = move.price
         for found in move:
             digest.update(found.numpy().tobytes())
+    proof = problem.prove(potential, price=price, floor=3.0, booked=2 * problem.budget)
+    for found in (proof.plan.flows, proof.images, proof.sweeps, *proof.certificate):
+        digest.update(found.numpy().tobytes())
     projected = ConstrainedSinkhorn(1e-3).project(
         images.double() + torch.rand(images.shape, generator=random),
         originals=images.double(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -66,17 +67,23 @@ def certify(
     flows = plan.flows.double()
     exact = Plan(window=plan.window, flows=flows)
     before, after = originals.double(), returned.double()
-    height, width = before.shape[-2:]
-    lost = (flows * (1 - reachable(plan.window, height=height, width=width, like=flows))).abs()
+    lost = flows.flatten(2)[..., leaving_image(plan.window, *before.shape[-2:]).to(flows.device)].abs()
     mass = before.sum(dim=(-2, -1))  # (B, C)
     drift = (after.sum(dim=(-2, -1)) - mass).abs().amax(dim=-1)
     total = mass.sum(dim=-1)
     return Certificate(
         cost=exact.cost(weights),
         rounding=torch.zeros_like(total) if rounding is None else rounding,
-        row_error=(exact.rows() - before).abs().amax(dim=(1, 2, 3)) + lost.amax(dim=(1, 2, 3, 4)),
+        row_error=(exact.rows() - before).abs().amax(dim=(1, 2, 3)) + (lost.amax(dim=(1, 2)) if lost.numel() else 0),
         column_error=(exact.images() - after).abs().amax(dim=(1, 2, 3)),
         below=torch.maximum(-flows.amin(dim=(1, 2, 3, 4)), -after.amin(dim=(1, 2, 3))).clamp_min(0),
         above=(after.amax(dim=(1, 2, 3)) - 1).clamp_min(0),
         mass_drift=torch.where(total > 0, drift / total.clamp_min(torch.finfo(torch.float64).tiny), drift),
     )
+
+
+@lru_cache(maxsize=16)
+def leaving_image(window: Window, height: int, width: int) -> torch.Tensor:
+    """Which numbers of a plan, counted through moves, rows and columns, belong to moves that leave the image."""
+    inside = reachable(window, height=height, width=width, like=torch.empty(0))
+    return torch.nonzero(inside.flatten() == 0).flatten()

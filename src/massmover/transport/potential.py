@@ -15,7 +15,7 @@ from torch import Tensor
 
 from massmover.geometry import Window, gather, reachable, scatter
 from massmover.transport.plan import Plan
-from massmover.transport.repair import Repaired, joined, repair
+from massmover.transport.repair import Repaired, joined, repair, settled
 from massmover.transport.roots import decreasing_root
 from massmover.types import Flows, Images, PerChannel, PerImage
 
@@ -173,10 +173,17 @@ def certified_move(
 ) -> Repaired:
     """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype.
 
-    `booked` is what the plan may cost before overfull pixels send mass back; without it, the budget. Written out, a
-    plan has as many numbers as pixels times moves, so images are taken a few at a time.
+    `booked` is what the plan may cost before overfull pixels send mass back; without it, the budget. On a CPU a kernel
+    finds the moves where Numba is installed; elsewhere torch does. Paying, rounding and proof are the same.
     """
     asked = budget if booked is None else booked
+    if originals.device.type == "cpu" and fused_available():
+        from massmover.transport.fused import kept_moves_fused
+
+        kept, _ = kept_moves_fused(
+            potential, originals=originals, budget=asked, weights=weights, window=window, price=price, floor=floor
+        )
+        return settled(kept, originals=originals, window=window, weights=weights, budget=budget)
 
     def prove(part: slice) -> Repaired:
         plan = priced_plan(
@@ -190,6 +197,7 @@ def certified_move(
         ).plan
         return repair(plan, originals=originals[part], weights=weights[part], budget=budget[part])
 
+    # Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
     size = max(1, PROOF_NUMBERS // (originals[:1].numel() * len(window.offsets) or 1))
     return joined([prove(slice(start, start + size)) for start in range(0, max(len(originals), 1), size)])
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from massmover.transport.repair import OVERFLOW, PROPORTIONAL_SWEEPS
-from massmover.transport.rows_kernel import add_up, lay_out, price_of, write_flows
+from massmover.transport.rows_kernel import copy, lay_out, price_of, write_flows
 
 ACCURACY = 1e-12  # of the budget
 
@@ -22,43 +22,33 @@ class Found(NamedTuple):
 
     flows: Any  # (B, C, K, H, W)
     change: Any  # (B, C, H, W)
-    cost: Any
     sweeps: Any
     price: Any
 
 
 @njit(cache=True, nogil=True)
-def keep_moves(batch, found, table, order, floor):  # type: ignore[no-untyped-def]
-    """Price, plan and repair every image of a batch; `order` is each move's place among the flows."""
+def keep_moves(batch, found, table, floor):  # type: ignore[no-untyped-def]
+    """Price, plan and repair every image of a batch."""
     for b in range(batch.originals.shape[0]):
-        _keep_one(batch, b, found, table, order, floor)
-
-
-@njit(cache=True)
-def _keep_one(batch, b, found, table, order, floor):  # type: ignore[no-untyped-def]
-    field = lay_out(batch, b, table)
-    price, reference = price_of(batch, b, field, table, floor, ACCURACY)
-    found.price[b] = price
-    found.sweeps[b] = 0
-    found.cost[b] = 0.0
-    found.flows[b] = 0.0
-    found.change[b] = 0.0
-    for c in range(batch.originals.shape[1]):
-        write_flows(field, table, c, (price - reference) * batch.relative[b, c])
-        leaving = _sendable(field, c)
-        share, inflow, sweeps = _returned_share(field, c, leaving)
-        _keep(field, c, share)
-        _write_out(field, c, leaving, table.reach, order, found.flows[b, c])
-        _write_change(field, c, share, inflow, leaving, table.reach, found.change[b, c])
-        found.sweeps[b] = max(found.sweeps[b], sweeps)
-        for k in range(order.shape[0]):
-            cost = add_up(field.shares[c, k], field.length)
-            found.cost[b] += cost * table.costs[table.ring_of[k]] * batch.weights[b, c]
+        field = lay_out(batch, b, table)
+        price, reference = price_of(batch, b, field, table, floor, ACCURACY)
+        found.price[b] = price
+        found.sweeps[b] = 0
+        found.flows[b] = 0.0
+        found.change[b] = 0.0
+        for c in range(batch.originals.shape[1]):
+            write_flows(field, table, c, (price - reference) * batch.relative[b, c])
+            leaving = _sendable(field, c)
+            share, inflow, sweeps = _returned_share(field, c, leaving)
+            found.sweeps[b] = max(found.sweeps[b], sweeps)
+            _keep(field, c, share)
+            _write_out(field, c, leaving, table, found.flows[b, c])
+            _write_change(field, c, share, inflow, leaving, table.reach, found.change[b, c])
 
 
 @njit(cache=True, error_model="numpy")
 def _sendable(field, c):  # type: ignore[no-untyped-def]
-    """Drop flows that are no numbers, scale rows that send more than they have; what leaves each pixel. Equation (1)."""
+    """What leaves each pixel, after rows that send more than they have are scaled down. Equation (1)."""
     start, count = field.start, field.length
     mass = field.mass[c, start : start + count]
     leaving = np.zeros(field.mass.shape[1])
@@ -98,7 +88,7 @@ def _returned_share(field, c, leaving):  # type: ignore[no-untyped-def]
     while True:
         overfull = 0
         for p in range(size):
-            room = 1.0 - mass[p] + leaving[p]
+            room = max(1.0 - mass[p] + leaving[p], 0.0)
             if share[p] * inflow[p] > room + OVERFLOW:
                 fits = room / max(inflow[p], OVERFLOW) if sweep < PROPORTIONAL_SWEEPS else 0.0
                 share[p] = min(share[p], fits)
@@ -125,14 +115,14 @@ def _keep(field, c, share):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _write_out(field, c, leaving, reach, order, flows):  # type: ignore[no-untyped-def]
+def _write_out(field, c, leaving, table, flows):  # type: ignore[no-untyped-def]
     """Copy the rows of the box that holds mass into the plan, (K, H, W), what stays among them."""
-    columns, count = reach[1], field.wide - 2 * reach[1]
-    left = field.left + columns
-    for row in range(field.high - 2 * reach[0]):
-        y, at = field.top + reach[0] + row, row * field.wide + columns
-        for k in range(order.shape[0]):
-            flows[order[k], y, left : left + count] = field.shares[c, k, at : at + count]
+    rows, columns = table.reach
+    count, left = field.wide - 2 * columns, field.left + columns
+    for row in range(field.high - 2 * rows):
+        y, at = field.top + rows + row, row * field.wide + columns
+        for k in range(table.place.shape[0]):
+            copy(field.shares[c, k, at : at + count], flows[table.place[k], y, left : left + count])
         for x in range(count):
             p = field.start + at + x
             flows[0, y, left + x] = max(field.mass[c, p] - leaving[p], 0.0)

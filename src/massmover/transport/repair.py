@@ -17,6 +17,7 @@ from massmover.transport.rounding import rounding_cost
 from massmover.types import Flows, Images, PerChannel, PerImage
 
 PROPORTIONAL_SWEEPS = 64  # then overfull columns are closed outright; see `returned_share`
+CACHED_NUMBERS = 300_000  # of a written-out plan at a time while it is proved
 OVERFLOW = 1e-13  # a column may hold this much over 1 in float64 before anything is sent back
 
 
@@ -29,6 +30,14 @@ class Repaired(NamedTuple):
     sweeps: PerImage  # how often mass was sent back before no column was overfull
 
 
+class Kept(NamedTuple):
+    """The moves of a plan that pixels can pay for and have room for; they may still cost too much."""
+
+    flows: Flows  # rows are exact
+    change: Images  # of each pixel
+    sweeps: PerImage
+
+
 def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerImage) -> Repaired:
     """Make a plan feasible: its rows are the original, its image is in [0, 1], its cost is within budget.
 
@@ -37,17 +46,58 @@ def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerIma
     of the originals and the rounding is paid for from the same budget, so the bound of the
     certificate holds for the very image that is returned.
     """
-    x, budget, weights = originals.double(), budget.double(), weights.double()
+    kept = kept_moves(plan, originals=originals)
+    return settled(kept, originals=originals, window=plan.window, weights=weights, budget=budget)
+
+
+def kept_moves(plan: Plan, *, originals: Images) -> Kept:
+    """The moves of a plan that can be kept, in float64. Equations (1) and (2)."""
+    x = originals.double()
     moving = sendable(plan.flows.double(), x, window=plan.window)
     share, sweeps = returned_share(moving, x, window=plan.window)
     moving *= gather(share, window=plan.window)[..., 1:, :, :]
-    affordable = affordable_share(moving, originals=originals, window=plan.window, weights=weights, budget=budget)
-    moving *= affordable.view(-1, 1, 1, 1, 1)
-    staying = (x - moving.sum(dim=-3)).clamp_min(0)
-    feasible = Plan(window=plan.window, flows=_with_stay(moving, staying))
-    images, rounding = _rounded(feasible.images(), originals=originals, window=plan.window, weights=weights)
-    proof = certify(feasible, originals=originals, returned=images, weights=weights, rounding=rounding)
-    return Repaired(plan=feasible, images=images, certificate=proof, sweeps=sweeps)
+    flows = _with_stay(moving, (x - moving.sum(dim=-3)).clamp_min(0))
+    return Kept(flows=flows, change=scatter(flows, window=plan.window) - x, sweeps=sweeps)
+
+
+def settled(kept: Kept, *, originals: Images, window: Window, weights: PerChannel, budget: PerImage) -> Repaired:
+    """Pay for the moves that can be kept, round the image, and prove it. Equations (3) and (4).
+
+    Takes the flows over and scales them where they are. A few images at a time, for every pass over a plan that is
+    still in cache is worth several over one that is not.
+    """
+    size = max(1, CACHED_NUMBERS // (kept.flows[:1].numel() or 1))
+    parts = [slice(start, start + size) for start in range(0, max(len(originals), 1), size)]
+    images, proofs = zip(
+        *(
+            _settle(
+                Kept(*(whole[part] for whole in kept)),
+                originals=originals[part],
+                window=window,
+                weights=weights[part].double(),
+                budget=budget[part].double(),
+            )
+            for part in parts
+        ),
+        strict=True,
+    )
+    plan = Plan(window=window, flows=kept.flows)
+    return Repaired(plan=plan, images=torch.cat(images), certificate=_one_certificate(proofs), sweeps=kept.sweeps)
+
+
+def _settle(
+    kept: Kept, *, originals: Images, window: Window, weights: PerChannel, budget: PerImage
+) -> tuple[Images, Certificate]:
+    """The images and the certificates of some plans, whose flows are scaled to what can be paid."""
+    plan = Plan(window=window, flows=kept.flows)
+    share, images, rounding = affordable_share(
+        kept.change, cost=plan.cost(weights), originals=originals, window=window, weights=weights, budget=budget
+    )
+    if bool((share < 1).any()):
+        part, x, staying = share.view(-1, 1, 1, 1), originals.double(), kept.flows[..., 0, :, :]
+        staying.copy_((x + part * (staying - x)).clamp_min(0))
+        kept.flows[..., 1:, :, :].mul_(part.unsqueeze(-1))
+    return images, certify(plan, originals=originals, returned=images, weights=weights, rounding=rounding)
 
 
 def joined(parts: Sequence[Repaired]) -> Repaired:
@@ -57,35 +107,42 @@ def joined(parts: Sequence[Repaired]) -> Repaired:
     return Repaired(
         plan=Plan(window=parts[0].plan.window, flows=torch.cat([part.plan.flows for part in parts])),
         images=torch.cat([part.images for part in parts]),
-        certificate=Certificate(*map(torch.cat, zip(*(part.certificate for part in parts), strict=True))),
+        certificate=_one_certificate([part.certificate for part in parts]),
         sweeps=torch.cat([part.sweeps for part in parts]),
     )
 
 
+def _one_certificate(parts: Sequence[Certificate]) -> Certificate:
+    return Certificate(*map(torch.cat, zip(*parts, strict=True)))
+
+
 def affordable_share(
-    moving: Flows, *, originals: Images, window: Window, weights: PerChannel, budget: PerImage
-) -> PerImage:
+    change: Images, *, cost: PerImage, originals: Images, window: Window, weights: PerChannel, budget: PerImage
+) -> tuple[PerImage, Images, PerImage]:
     """The largest share t of all moves, nearly, whose cost and rounding are within budget. Equations (3) and (4).
 
     Cost and image are linear in t. Rounding is not, so twice what it took is put aside, then four times, and so on; if
-    the budget is smaller than a rounding error nothing moves, and nothing is rounded.
+    the budget is smaller than a rounding error nothing moves, and nothing is rounded. Returns the share, the image in
+    the caller's dtype, and what rounding it costs at most.
     """
     x = originals.double()
-    stay = torch.zeros_like(x)
-    cost = Plan(window=window, flows=_with_stay(moving, stay)).cost(weights)
-    change = scatter(_with_stay(moving, stay), window=window) - moving.sum(dim=-3)
+
+    def rounded(share: PerImage) -> tuple[Images, PerImage]:
+        exact = x + share.view(-1, 1, 1, 1) * change
+        return _rounded(exact, originals=originals, window=window, weights=weights)
+
     share = torch.ones_like(budget)
     for attempt in range(4):
-        image = x + share.view(-1, 1, 1, 1) * change
-        _, rounding = _rounded(image, originals=originals, window=window, weights=weights)
+        images, rounding = rounded(share)
         over = share * cost + rounding > budget
         if not over.any():
-            return share
+            return share, images, rounding
         # A unit in the fourteenth place is left over, for sums over a plan are no more exact than that.
         spend = (budget - 2.0 ** (attempt + 1) * rounding) * (1 - 1e-14)
         scale = spend / cost.clamp_min(torch.finfo(torch.float64).tiny)
         share = torch.where(over, scale.clamp(0, 1).minimum(share), share)
-    return torch.where(over, 0.0, share)
+    share = torch.where(over, 0.0, share)
+    return share, *rounded(share)
 
 
 def sendable(flows: Flows, originals: Images, *, window: Window) -> Flows:

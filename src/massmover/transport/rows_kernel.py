@@ -22,12 +22,13 @@ DEAREST = 1e30  # the price of an image without a budget
 
 
 class Table(NamedTuple):
-    """A window's moves but "stay" (K - 1, 2), the ring of each, the cost of each ring, and its reach, as arrays."""
+    """A window's moves but "stay" (K - 1, 2), the ring of each, and the cost of each ring, as arrays."""
 
     moves: Any
     ring_of: Any
     costs: Any
     reach: Any  # rows, columns
+    place: Any  # (K - 1,), of each move in the order of a written-out plan
 
 
 class Batch(NamedTuple):
@@ -81,6 +82,13 @@ def _box(image):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def copy(source, target):  # type: ignore[no-untyped-def]
+    """Write one array into another: to assign it would compile seconds of code for an error that cannot occur."""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+
+
+@njit(cache=True)
 def lay_out(batch, b, table):  # type: ignore[no-untyped-def]
     """The part of the image that mass can reach, in one stretch; only the rows that hold mass get a plan."""
     originals, potential = batch.originals[b], batch.potential[b]
@@ -91,21 +99,28 @@ def lay_out(batch, b, table):  # type: ignore[no-untyped-def]
     high, wide = bottom - top + 2 * rows, right - left + 2 * columns
     size, count = high * wide + 2 * columns, (bottom - top) * wide
     top, left, start = top - rows, left - columns, columns + rows * wide
-    edges = np.full((channels, size), np.finfo(kind).min / kind.type(4))  # nothing goes there, and it can be subtracted
+    # Nothing goes outside: there the potential is lower than anywhere inside, yet finite, for it will be subtracted.
+    lowest = np.finfo(kind).min / kind.type(4)
+    edges = np.full((channels, size), lowest)
     mass = np.zeros((channels, size), dtype=kind)
     first, last = max(left, 0), min(left + wide, width)
     for c in range(channels):
         for y in range(max(top, 0), min(top + high, height)):
             at = columns + (y - top) * wide - left
-            edges[c, at + first : at + last] = potential[c, y, first:last]
-            mass[c, at + first : at + last] = originals[c, y, first:last]
-    shift = table.moves[:, 0] * wide + table.moves[:, 1]
+            for x in range(first, last):
+                edges[c, at + x] = min(max(potential[c, y, x], lowest / kind.type(2)), -lowest)
+            copy(originals[c, y, first:last], mass[c, at + first : at + last])
+    shift = np.empty(table.moves.shape[0], dtype=np.int64)
+    for k in range(shift.shape[0]):
+        shift[k] = table.moves[k, 0] * wide + table.moves[k, 1]
     shares = np.empty((channels, table.moves.shape[0], count), dtype=kind)
     stay = np.empty((channels, count), dtype=kind)
     sums = np.empty((channels, table.costs.shape[0], count), dtype=kind)
     paid = np.empty((channels, count), dtype=kind)
     for c in range(channels):
-        paid[c] = mass[c, start : start + count] * kind.type(batch.weights[b, c])
+        weight = kind.type(batch.weights[b, c])
+        for i in range(count):
+            paid[c, i] = mass[c, start + i] * weight
     return Field(top, left, high, wide, shift, start, count, edges, mass, shares, stay, sums, paid)
 
 
@@ -116,7 +131,7 @@ def _write_rows(batch, b, field, table, price):  # type: ignore[no-untyped-def]
     best, scale = np.empty(count, dtype=kind), np.empty(count, dtype=kind)
     for c in range(field.potential.shape[0]):
         here = field.potential[c, start : start + count]
-        best[:] = here
+        copy(here, best)
         for k in range(field.shift.shape[0]):
             toll = kind.type(price * batch.relative[b, c] * table.costs[table.ring_of[k]])
             there = field.potential[c, start + field.shift[k] : start + field.shift[k] + count]
@@ -133,7 +148,7 @@ def _write_rows(batch, b, field, table, price):  # type: ignore[no-untyped-def]
         _exponential(here, kind.type(0.0), best, scale, field.stay[c])
 
 
-def _exponential(score, toll, best, scale, out):  # type: ignore[no-untyped-def]
+def _exponential(score: Any, toll: Any, best: Any, scale: Any, out: Any) -> None:
     """out = exp(score - toll - best), by splitting off the power of two, which goes straight into a float's bits."""
     raise NotImplementedError("only compiled code calls this")
 
@@ -166,8 +181,10 @@ def _double(score, toll, best, scale, out):  # type: ignore[no-untyped-def]
         t = max((score[i] - toll - best[i]) * LOG2_E, -1023.0)
         scale[i] = t + ROUNDER
         f = (t - (scale[i] - ROUNDER)) * 0.6931471805599453  # at most 0.35 either way: eleven terms leave 1e-14
-        out[i] = 1.0 + f * (1.0 + f * (1 / 2 + f * (1 / 6 + f * (1 / 24 + f * (1 / 120 + f * (1 / 720
-            + f * (1 / 5040 + f * (1 / 40320 + f * (1 / 362880 + f * (1 / 3628800 + f * (1 / 39916800)))))))))))  # fmt: skip
+        out[i] = 1.0 + f * (
+            1.0 + f * (1 / 2 + f * (1 / 6 + f * (1 / 24 + f * (1 / 120 + f * (1 / 720 + f * (1 / 5040
+            + f * (1 / 40320 + f * (1 / 362880 + f * (1 / 3628800 + f * (1 / 39916800))))))))))
+        )  # fmt: skip
     for i in range(out.shape[0]):
         power[i] = (power[i] + 1023) << 52
     for i in range(out.shape[0]):
@@ -203,7 +220,7 @@ def _spent(field, c, rate, costs):  # type: ignore[no-untyped-def]
     for begin in range(0, field.length, size):
         count = min(size, field.length - begin)
         weight = paid[begin : begin + count]
-        total[:count] = stay[begin : begin + count]
+        copy(stay[begin : begin + count], total)
         first[:] = 0.0
         second[:] = 0.0
         for r in range(rings):
@@ -233,9 +250,6 @@ def price_of(batch, b, field, table, floor, accuracy):  # type: ignore[no-untype
     """
     relative, budget, costs = batch.relative[b], batch.budget[b], table.costs
     low, high, point = floor, math.inf, max(batch.guess[b], floor)
-    if not budget > 0.0:
-        _write_rows(batch, b, field, table, DEAREST)
-        return DEAREST, DEAREST
     reference = math.inf
     farthest = costs[-1] if costs.shape[0] else 1.0
     most = 0.0
@@ -258,6 +272,9 @@ def price_of(batch, b, field, table, floor, accuracy):  # type: ignore[no-untype
         if point == floor and cost <= budget:
             break
         if abs(cost - budget) <= accuracy * budget or point > DEAREST:
+            break
+        if budget <= 0.0:
+            point = DEAREST
             break
         if high - low <= min(accuracy, 1e-9) * low:
             point = high  # a cliff: sums cannot meet the budget, so stay on the side that can be paid
@@ -289,8 +306,9 @@ def write_flows(field, table, c, rate):  # type: ignore[no-untyped-def]
     start, count = field.start, field.length
     mass = field.mass[c, start : start + count]
     source = field.stay[c].copy()
-    decay = np.exp(-rate * table.costs).astype(field.mass.dtype)
+    decay = np.empty(table.costs.shape[0], dtype=field.mass.dtype)
     for r in range(decay.shape[0]):
+        decay[r] = math.exp(-rate * table.costs[r])
         k, ring = decay[r], field.sums[c, r]
         for i in range(count):
             source[i] += k * ring[i]
