@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,15 +130,14 @@ def natural(
     with bars(**{PERTURBED: count * len(chosen), MEASURED: min(count, distances) * len(chosen)}) as show:
         found = study(subject.model, batches(subject), chosen, distances=distances, seed=seed, progress=show)
     name = model if weights is None else f"{model} ({weights.name})"
-    print_study(found, title=f"{name}, {found.count} images, clean accuracy {found.clean_accuracy:.1f} %")
+    title = f"{name}, {found.count} images, clean accuracy {found.clean_accuracy:.1f} %"
+    print_study(found, title=title)
     record = {"model": name, "data": data, "split": split, "start": start, "seed": seed, "direction": direction}
     record |= {"interpolation": interpolation, "sigma": sigma, "command": " ".join(["massmover", *sys.argv[1:]])}
     path = out / "natural.json"
     path.write_text(json.dumps({**record, **asdict(found)}, indent=2) + "\n", encoding="utf-8")
     console.print(f"numbers: {escape(str(path))}")
-    place = draw_panels(
-        panels(found), [effect.name for effect in found.effects], out / "natural.png", title=f"{name}, {data}"
-    )
+    place = draw_panels(panels(found), [effect.name for effect in found.effects], out / "natural.png", title=title)
     console.print(f"figure: {escape(str(place))}")
 
 
@@ -146,6 +146,8 @@ def perturbations(
 ) -> tuple[Perturbation, ...]:
     """The perturbations asked for, each amount once."""
     towards, between = direction_of(direction), interpolation_of(interpolation)
+    if sigma is not None and not (math.isfinite(sigma) and sigma > 0):
+        raise MassmoverError(f"--sigma is {sigma}: give a positive number of pixels, such as 1")
     found: list[Perturbation] = []
     for percent in amounts(translate, option="--translate", example="5,10,20"):
         if not 0 <= percent <= 100:
@@ -157,8 +159,6 @@ def perturbations(
     for width in amounts(blur, option="--blur", example="3,5,7"):
         if width < 1 or width % 2 != 1:
             raise MassmoverError(f"--blur is {blur!r}: give odd numbers of pixels, such as 3,5,7")
-        if sigma is not None and not sigma > 0:
-            raise MassmoverError(f"--sigma is {sigma}: give a positive number of pixels, such as 1")
         found.append(Blur(int(width), sigma=sigma))
     if not found:
         raise MassmoverError(

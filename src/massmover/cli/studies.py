@@ -16,13 +16,14 @@ from rich.table import Table
 
 from massmover.cli.natural import NOTE, l2_of, print_caveats, wasserstein_of
 from massmover.cli.screen import console
+from massmover.models import BUNDLED
 from massmover.natural.figure import Panel, Series, draw_panels
 from massmover.natural.perturbations import kornia
 from massmover.reproduce.curves import Progress, Subject
 from massmover.reproduce.defence import Defence, Printed, defence, printed_for
 from massmover.reproduce.defence_figure import draw_defence
 from massmover.reproduce.distance import DISTANCE, L2, WASSERSTEIN, Distances, distance
-from massmover.reproduce.lineup import ROBUST, lineup
+from massmover.reproduce.lineup import ROBUST, lineup, short_name
 from massmover.reproduce.natural import ACCURACY, CLEAN, NAMES, Row, natural
 
 
@@ -33,13 +34,13 @@ def natural_study(subject: Subject, *, progress: Progress, out: Path | None, rob
     printed = ACCURACY.get(subject.data, {})
     print_natural(rows, printed)
     if out is not None:
-        series = [Series(row.model, row.accuracy, colour=number) for number, row in enumerate(rows)]
+        series = [Series(short_name(row.model), row.accuracy, colour=number) for number, row in enumerate(rows)]
         series += [
             Series(f"{name}, printed", row, colour=len(rows) + number, printed=True)
             for number, (name, row) in enumerate(printed.items())
         ]
         place = draw_panels(
-            [Panel("accuracy (%)", tuple(series), top=112)],
+            [Panel("accuracy (%)", tuple(series), top=118)],
             [CLEAN, *NAMES],
             out / "natural.png",
             title=f"{len(subject.images)} {subject.data} images",
@@ -53,9 +54,9 @@ def print_natural(rows: Sequence[Row], printed: Mapping[str, Mapping[str, float]
     table = narrow_table("percent right")
     table.add_column("perturbation", no_wrap=True)
     for row in rows:
-        table.add_column(escape(row.model), justify="right", max_width=24, overflow="fold")
+        table.add_column(escape(short_name(row.model)), justify="right", no_wrap=True)
     for model in printed:
-        table.add_column(f"{model}, printed", justify="right", style="dim")
+        table.add_column(f"{model},\nprinted", justify="right", no_wrap=True, style="dim")
     for name in (CLEAN, *NAMES):
         ours = [f"{row.accuracy[name]:.1f}" for row in rows]
         table.add_row(name, *ours, *(f"{accuracy[name]:.1f}" for accuracy in printed.values()))
@@ -140,25 +141,29 @@ def print_defence(found: Sequence[Defence], printed: Sequence[Printed], subject:
     """Two lines per classifier, and the paper's where a radius is the same."""
     radii = found[0].hu.radii_pixels
     table = narrow_table(f"accuracy in % at radius x {subject.pixels}")
-    table.add_column("model, attack", max_width=30, overflow="fold")
-    for heading in (CLEAN, *(f"{radius:g}" for radius in radii), "s"):
+    table.add_column("model, attack", no_wrap=True)
+    for heading in (CLEAN, *(f"{radius:g}" for radius in radii)):
         table.add_column(heading, justify="right", min_width=4)
     for model in found:
-        for curve in (model.hu, model.auto):
-            cells = [f"{accuracy:.1f}" for accuracy in (model.clean_accuracy, *curve.accuracy)]
-            table.add_row(escape(curve.name), *cells, f"{curve.seconds:.0f}")
-    for printed_curve in printed:
-        known = dict(zip(printed_curve.radii_pixels, printed_curve.accuracy, strict=True))
+        for attack, curve in (("Hu", model.hu), ("auto", model.auto)):
+            cells = [f"{value:.1f}" if value < 99.95 else "100" for value in (model.clean_accuracy, *curve.accuracy)]
+            table.add_row(escape(f"{short_name(model.model)}, {attack}"), *cells)
+    for row in printed:
+        known = dict(zip(row.radii_pixels, row.accuracy, strict=True))
         cells = [f"{known[radius]:g}" if radius in known else "" for radius in radii]
-        table.add_row(f"  {printed_curve.name}, printed", "", *cells, "", style="dim")
+        table.add_row(f"{row.name}, printed", "", *cells, style="dim")
     console.print(table)
     outside = sum(model.hu.outside + model.auto.outside for model in found)
+    seconds = sum(model.hu.seconds + model.auto.seconds for model in found)
+    whole = seconds * subject.available / len(subject.images)
     console.print(
-        "Hu et al.: the radius grows until an image is broken; auto: every attack of the package at each radius, on "
-        f"images that still stand.\n{outside} returned images are outside their ball by exact transport.\n"
-        "Printed numbers are under the paper's own attack."
+        "Hu: the radius grows until an image is broken; auto: every attack of the package at each radius, on "
+        "images that still stand.\nPrinted numbers are under the paper's own attack.\n"
+        f"{outside} returned images are outside their ball by exact transport.\n"
+        f"{seconds:.0f} s for {len(subject.images)} images; all {subject.available} take about {whole / 60:.0f} minutes"
+        f" (--count {subject.available})"
     )
-    if ROBUST not in {model.model for model in found} and subject.data == "mnist":
+    if ROBUST not in BUNDLED and subject.data == "mnist":
         console.print(f"{ROBUST} is not in this version of the package, so it is missing here.")
 
 

@@ -54,7 +54,8 @@ def draw_bars(axes: Any, panel: Panel, names: Sequence[str]) -> None:
         bars = axes.bar(
             places, [value for _, value in known], width, color=f"C{series.colour}", label=series.label, **style
         )
-        axes.bar_label(bars, fmt="%.3g", fontsize=6 if len(panel.series) > 2 else 8, padding=1)
+        crowded = {"fontsize": 6, "rotation": 90} if len(panel.series) > 2 else {"fontsize": 8}
+        axes.bar_label(bars, fmt="%.3g", padding=2, **crowded)
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_ylabel(panel.axis, fontsize=9)
     axes.set_ylim(0, panel.top)

@@ -23,8 +23,8 @@ class Effect:
     """What one perturbation does, as means over images.
 
     The Wasserstein distance is between distributions of mass 1: where a perturbation changes the mass of an image
-    (over the edge, by interpolation), each channel is scaled back to its old mass first; `mass_change` says how much was
-    lost or gained. A channel that lost all its mass has no distance; such images are counted and left out of the mean.
+    (over the edge, by interpolation), each channel is scaled back to its old mass first; `mass_change` says how much it
+    was. A channel that lost all its mass has no distance; such images are counted and left out of the mean.
     """
 
     name: str

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from massmover.reproduce.defence import Defence, Printed
+from massmover.reproduce.lineup import short_name
 
 
 def draw_defence(found: Sequence[Defence], printed: Sequence[Printed], path: Path, *, title: str) -> Path:
@@ -16,16 +17,17 @@ def draw_defence(found: Sequence[Defence], printed: Sequence[Printed], path: Pat
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for curve, (colour, mark) in zip(printed, (("0.45", "x"), ("0.65", "+")), strict=False):
-        label = f"{curve.name}, Hu et al., printed"
-        axes.plot(curve.radii_pixels, curve.accuracy, ":", marker=mark, color=colour, label=label, markersize=6)
+    for row, (colour, mark) in zip(printed, (("0.45", "x"), ("0.65", "+")), strict=False):
+        label = f"{row.name}, Hu et al., printed"
+        axes.plot(row.radii_pixels, row.accuracy, ":", marker=mark, color=colour, label=label, markersize=6)
     for number, model in enumerate(found):
         colour = f"C{number}"
-        axes.plot(model.hu.radii_pixels, model.hu.accuracy, "o--", color=colour, label=model.hu.name, markersize=4)
-        axes.plot(model.auto.radii_pixels, model.auto.accuracy, "o-", color=colour, label=model.auto.name, markersize=4)
+        for curve, style, attack in ((model.hu, "o--", "Hu et al."), (model.auto, "o-", "auto")):
+            label = f"{short_name(model.model)}, {attack}"
+            axes.plot(curve.radii_pixels, curve.accuracy, style, color=colour, label=label, markersize=4)
     axes.set_xscale("log")
-    radii = sorted({*found[0].hu.radii_pixels, *(radius for curve in printed for radius in curve.radii_pixels)})
-    axes.set_xticks(radii, [f"{radius:g}" for radius in radii], fontsize=8)
+    radii = found[0].hu.radii_pixels
+    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
     axes.minorticks_off()
     axes.set_ylim(-2, 102)
     axes.set_xlabel("radius × number of pixels")

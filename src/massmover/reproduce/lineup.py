@@ -28,3 +28,9 @@ def lineup(subject: Subject, *, standard: str = STANDARD, robust: str = ROBUST) 
     if subject.model_name == robust:
         return (*first, *last, subject)
     return (*first, subject, *last)
+
+
+def short_name(model: str) -> str:
+    """What a classifier is called where there is little room: the file of its weights, if it has one."""
+    _, opening, file = model.partition(" (")
+    return file.removesuffix(")").removesuffix(".safetensors") if opening else model
