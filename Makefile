@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -30,6 +30,9 @@ lint: $(READY) ## formatting, style and strict types
 
 bench: $(READY) ## ratios of running times, measured interleaved in one run
 	$(BIN)/python -m benchmarks.run
+
+docs: $(READY) ## the documentation site, in the folder site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove the environment and what the commands wrote
 	rm -rf .venv results

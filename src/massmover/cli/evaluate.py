@@ -34,7 +34,8 @@ def evaluate(
     model: Annotated[
         str,
         typer.Option(
-            help="mnist-standard, lenet, resnet20, resnet18, or package.module:function.", rich_help_panel=What
+            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt or .pt2 file.",
+            rich_help_panel=What,
         ),
     ] = "mnist-standard",
     weights: Annotated[

@@ -43,7 +43,8 @@ def natural(
     model: Annotated[
         str,
         typer.Option(
-            help="mnist-standard, lenet, resnet20, resnet18, or package.module:function.", rich_help_panel=What
+            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt or .pt2 file.",
+            rich_help_panel=What,
         ),
     ] = "mnist-standard",
     weights: Annotated[

@@ -48,7 +48,29 @@ class Batch(NamedTuple):
 
 
 def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
-    """Records of a batch at every radius, and its successes as examples."""
+    """Records of a batch at every radius, and its successes as examples; in halves where memory does not hold it."""
+    try:
+        return _evaluated(subject, settings, numbers)
+    except (MemoryError, RuntimeError) as problem:
+        if not _out_of_memory(problem):
+            raise
+        if len(numbers) == 1:
+            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            raise MassmoverError(
+                f"image {numbers[0]} alone does not fit memory ({reason}): try a smaller --window"
+            ) from None
+    # Here, not above: while the exception is held, so is all that did not fit.
+    middle = len(numbers) // 2
+    first, second = (evaluate_batch(subject, settings, half) for half in (numbers[:middle], numbers[middle:]))
+    return first[0] + second[0], first[1] + second[1]
+
+
+def _out_of_memory(problem: Exception) -> bool:
+    words = ("can't allocate memory", "bad_alloc")  # what torch says of the CPU's
+    return isinstance(problem, (MemoryError, torch.cuda.OutOfMemoryError)) or any(w in str(problem) for w in words)
+
+
+def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
     batch = Batch(numbers, images, labels, targets, before=subject.predictions(images))

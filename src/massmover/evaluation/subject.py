@@ -18,6 +18,12 @@ from massmover.data import ImageSet
 from massmover.models import load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
 
+BATCH_NUMBERS = 400_000  # pixels times channels of a batch whose exact distances do not take long
+CONTAINER_FILES = (  # what a container may use and what it uses, in the two versions of Linux control groups
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Subject:
@@ -151,14 +157,25 @@ def file_checksum(path: str | None) -> str | None:
 def fitting_batch_size(subject: Subject, *, window: int | None, processes: int) -> int:
     """As many images as a quarter of the free memory holds with their plans, and no more than 100.
 
-    Results are saved after each batch, so that a larger one would only lose more when a run is killed.
+    Results are saved after each batch, so that a larger one would only lose more when a run is killed. Exact transport
+    takes minutes for a photograph, so a batch of those is as large as the judge has threads.
     """
     channels, height, width = subject.images.images.shape[1:]
     reach_down, reach_across = (side - 1 if window is None else min(window // 2, side - 1) for side in (height, width))
     moves = (2 * reach_down + 1) * (2 * reach_across + 1)
     per_image = channels * height * width * (moves * 8 * 6 + 4 * 200)  # six copies of a float64 plan, and the network
-    if subject.device.type == "cuda":
-        free = torch.cuda.mem_get_info(subject.device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // processes
-    return int(max(1, min(100, free // 4 // per_image)))
+    on_card = subject.device.type == "cuda"
+    free = torch.cuda.mem_get_info(subject.device)[0] if on_card else free_memory() // processes
+    soon_judged = max(BATCH_NUMBERS // subject.numbers_per_image, os.cpu_count() or 1)
+    return int(max(1, min(100, soon_judged, free // 4 // per_image)))
+
+
+def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that may still be used: what the machine has free, or less where a container is given less."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit, used in CONTAINER_FILES:
+        try:
+            free = min(free, int((groups / limit).read_text()) - int((groups / used).read_text()))
+        except (OSError, ValueError):  # no such file, or the limit is the word max
+            continue
+    return max(free, 0)

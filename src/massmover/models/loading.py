@@ -20,7 +20,7 @@ from massmover.models.wrapping import FunctionModel, Normalised
 from massmover.types import MassmoverError
 
 ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {"lenet": lenet, "resnet20": resnet20, "resnet18": resnet18}
-BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet}
+BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet, "mnist-robust": lenet}
 
 
 def load_model(
@@ -35,7 +35,7 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`), which brings its weights;
+    - a bundled model (`mnist-standard`, `mnist-robust`), which brings its weights;
     - an architecture (`lenet`, `resnet20`, `resnet18`), which needs a safetensors file as `weights`;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading

@@ -1,0 +1,115 @@
+"""The pictures of the documentation, from the bundled digits: `python docs/pictures/make.py [FOLDER]`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+import massmover
+from massmover.attacks.ascent import PlanAscent
+from massmover.data import load
+from massmover.models import load_model
+from massmover.transport.plan import Plan
+
+DIGITS = (0, 1, 2, 4)  # of the bundled sample: a seven, a two, a one, a four
+RADII_PIXELS = (10, 50, 200, 500, 784)  # radius x 784; the last is a radius of 1
+ORANGE = "#d9480f"
+
+
+def main(folder: Path) -> None:
+    """Write all pictures into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    for name, draw in (("moves", moves), ("plan", plan), ("radii", radii)):
+        figure = draw()
+        figure.savefig(folder / f"{name}.png", dpi=100, bbox_inches="tight", metadata={"Software": None})
+
+
+def moves() -> Figure:
+    """Two moves on an image of three rows and five columns: before, the plan, after."""
+    before = torch.zeros(1, 1, 3, 5, dtype=torch.float64)
+    before[0, 0, 1, 1:4] = torch.tensor([1.0, 0.6, 0.4], dtype=torch.float64)
+    ball = massmover.WassersteinBall(1.0)
+    window = ball.moves(before)
+    sent = {((1, 1), (1, 2)): 0.3, ((1, 3), (0, 4)): 0.2}  # from, to: mass
+    flows = torch.zeros(1, 1, len(window.offsets), 3, 5, dtype=torch.float64)
+    flows[:, :, 0] = before
+    for (start, end), mass in sent.items():
+        step = window.offsets.index((end[0] - start[0], end[1] - start[1]))
+        flows[(0, 0, 0, *start)] -= mass
+        flows[(0, 0, step, *start)] += mass
+    moved = Plan(window=window, flows=flows)
+    cost = float(moved.cost(ball.weights(before)))
+    assert math.isclose(cost, (0.3 * 1 + 0.2 * math.sqrt(2)) / 2)  # what the page says
+    assert math.isclose(cost, float(massmover.exact_distance(before, moved.images())[0]))
+    figure = Figure(figsize=(8, 2))
+    panels = figure.subplots(1, 3)
+    for axes, image, title in zip(
+        panels, (before, before, moved.images()), ("before", "the plan", "after"), strict=True
+    ):
+        show(axes, image[0, 0])
+        axes.set_title(title, fontsize=10)
+    for axes, image in ((panels[0], before), (panels[2], moved.images())):
+        for row, column in torch.nonzero(image[0, 0] > 0).tolist():
+            value = float(image[0, 0, row, column])
+            colour = "black" if value > 0.5 else "white"
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=9, color=colour)
+    for (start, end), mass in sent.items():
+        arrow = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+        panels[1].annotate("", xy=end[::-1], xytext=start[::-1], arrowprops=arrow)
+        middle = ((start[1] + end[1]) / 2, (start[0] + end[0]) / 2 + 0.95 * (start[0] == end[0]))
+        offset = middle if start[0] == end[0] else (middle[0] - 1.25, middle[1] - 0.4)
+        panels[1].text(*offset, f"{mass} over {math.dist(start, end):.3g}", color="white", fontsize=9, ha="center")
+    return figure
+
+
+def plan() -> Figure:
+    """A four that the bundled classifier takes for a nine, with the largest moves that lead there."""
+    model, images, labels = victim()
+    result = massmover.attack(model, images, labels, radius=0.15, method="ascent")
+    figure: Figure = result.show([DIGITS.index(4)])
+    figure.set_size_inches(10, 2.6)
+    return figure
+
+
+def radii() -> Figure:
+    """Digits pushed as far as each radius allows; below each, what the bundled classifier makes of it."""
+    model, images, labels = victim()
+    climb = PlanAscent(confidence=math.inf)  # goes on when the classifier is wrong, so that the budget is spent
+    columns = [("original", images)]
+    for pixels in RADII_PIXELS:
+        ball = massmover.WassersteinBall.from_pixels(pixels, images)
+        title = f"{ball.radius:.3g}\n(x 784: {pixels})"
+        columns.append((title, climb.run(model, images, labels, ball=ball).images))
+    figure = Figure(figsize=(1.35 * len(columns), 1.6 * len(images)))
+    grid = figure.subplots(len(images), len(columns))
+    with torch.no_grad():
+        for column, (title, shown) in enumerate(columns):
+            grid[0, column].set_title(title, fontsize=9)
+            for row, (image, answer) in enumerate(zip(shown, model(shown).argmax(dim=1).tolist(), strict=True)):
+                show(grid[row, column], image[0])
+                right = answer == int(labels[row])
+                grid[row, column].set_xlabel(f"“{answer}”", fontsize=9, color="black" if right else ORANGE)
+    return figure
+
+
+def victim() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
+    """The bundled classifier and a few digits with their labels."""
+    digits = load("mnist-sample")
+    chosen = torch.tensor(DIGITS)
+    return load_model("mnist-standard"), digits.images_as_float()[chosen], digits.labels[chosen]
+
+
+def show(axes: Any, image: torch.Tensor) -> None:
+    """Draw one channel, black to white, without ticks."""
+    axes.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
