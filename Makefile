@@ -24,8 +24,8 @@ test-slow: $(READY) ## the tests that take minutes and the data sets
 	$(BIN)/python -m pytest -m slow
 
 lint: $(READY) ## formatting, style and strict types
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks docs examples
+	$(BIN)/ruff check src tests benchmarks docs examples
 	$(BIN)/mypy
 
 bench: $(READY) ## ratios of running times, measured interleaved in one run
@@ -35,4 +35,4 @@ docs: $(READY) ## the documentation site, in the folder site; warnings are error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove the environment and what the commands wrote
-	rm -rf .venv results
+	rm -rf .venv results site

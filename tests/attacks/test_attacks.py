@@ -64,7 +64,7 @@ class TestLinearClassifier:
             assert gain >= 0.99 * best
 
     @pytest.mark.parametrize(("radius", "share"), [(0.01, 0.99), (0.1, 0.97), (0.5, 0.55)])
-    def test_where_pixels_are_full_the_optimum_is_reached_until_room_runs_out(self, radius: float, share: float) -> None:
+    def test_where_pixels_are_full_it_is_reached_until_room_runs_out(self, radius: float, share: float) -> None:
         """At the largest radius the capacity of pixels binds nearly everywhere, and much of the optimum is missed."""
         full = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
         binary = (torch.rand(3, 1, 9, 8, generator=torch.Generator().manual_seed(6)) < 0.4).float()

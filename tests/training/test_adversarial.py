@@ -25,7 +25,7 @@ def test_every_radius_is_within_the_upper_end_which_grows() -> None:
     adversary = Adversary(radius=2.0, growth=0.5, spread=2.0)
     assert [adversary.upper_end(share) for share in (0, 0.25, 0.5, 1.0)] == [0, 1, 2, 2]
     radii = adversary.radii(10_000, share=0.25, draws=torch.Generator().manual_seed(0))
-    assert 0 <= radii.min() and 0.99 < radii.max() <= 1
+    assert radii.min() >= 0 and 0.99 < radii.max() <= 1
     assert radii.mean() == pytest.approx(1 / 3, abs=0.01)  # the mean of u ** 2
 
 

@@ -34,7 +34,7 @@ def evaluate(
     model: Annotated[
         str,
         typer.Option(
-            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt or .pt2 file.",
+            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt2 file.",
             rich_help_panel=What,
         ),
     ] = "mnist-standard",

@@ -43,7 +43,7 @@ def natural(
     model: Annotated[
         str,
         typer.Option(
-            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt or .pt2 file.",
+            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt2 file.",
             rich_help_panel=What,
         ),
     ] = "mnist-standard",

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import numpy as np
+
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack, wong
