@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 
+from massmover import attack
 from massmover.models import FunctionModel, Normalised, lenet, load_model, resnet20, save_weights
 from massmover.training import accuracy
 from massmover.types import MassmoverError
@@ -56,6 +57,16 @@ def test_the_bundled_model_is_accurate_on_the_bundled_sample() -> None:
     with numpy.load(BUNDLED / "mnist-sample.npz") as sample:
         images, labels = torch.from_numpy(sample["images"]), torch.from_numpy(sample["labels"])
     assert accuracy(load_model("mnist-standard"), images, labels) >= 0.985
+    assert accuracy(load_model("mnist-robust"), images, labels) >= 0.97
+
+
+def test_the_robust_model_stands_where_the_standard_one_falls(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+    images, labels = digits[0][:40], digits[1][:40]
+    left = [
+        int((~attack(load_model(name), images, labels, radius=200 / 784, method="ascent").success).sum())
+        for name in ("mnist-standard", "mnist-robust")
+    ]
+    assert left[0] <= 4 and left[1] >= 20, left
 
 
 def test_the_bundled_model_is_ready_for_measurement() -> None:
@@ -109,7 +120,9 @@ def test_mean_and_std_belong_together() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(MassmoverError, match=r"'alexnet'.*mnist-standard, lenet, resnet20, resnet18.*module:function"):
+    with pytest.raises(
+        MassmoverError, match=r"'alexnet'.*mnist-standard, mnist-robust, lenet.*module:function"
+    ):
         load_model("alexnet")
 
 

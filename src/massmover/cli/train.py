@@ -44,6 +44,10 @@ def train_command(
     growth: Annotated[
         float | None, typer.Option(help="Share of the run over which the radius grows to it.", show_default=False)
     ] = None,
+    clean_share: Annotated[
+        float | None,
+        typer.Option(help="Weight of clean images in the loss; the rest is moved ones.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -61,7 +65,7 @@ def train_command(
     changes = {"attack": attack, "steps": attack_steps, "growth": growth}
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
-    settings = chosen_recipe(recipe, epochs=epochs, adversary=changes)
+    settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
     torch.set_num_threads(threads)
     with joined() as ranks:
         ranks.once(lambda: prepare(out, resume=resume or restarted()))
@@ -73,19 +77,21 @@ def train_command(
             console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
 
 
-def chosen_recipe(name: str, *, epochs: int | None, adversary: dict[str, Any]) -> Recipe:
+def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
     """The recipe of a name, with what the user changed."""
     if name not in RECIPES:
         raise MassmoverError(f"--recipe is {name!r}: use one of {', '.join(RECIPES)}")
     recipe = RECIPES[name]
     changes = {key: value for key, value in adversary.items() if value is not None}
-    if changes and recipe.adversary is None:
+    if (changes or clean_share is not None) and recipe.adversary is None:
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
     if recipe.adversary is not None:
         kind = cast(AttackName, changes.get("attack", recipe.adversary.attack))
         ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
         recipe = dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp))
-    return recipe if epochs is None else dataclasses.replace(recipe, epochs=epochs)
+    epochs = recipe.epochs if epochs is None else epochs
+    clean_share = recipe.clean_share if clean_share is None else clean_share
+    return dataclasses.replace(recipe, epochs=epochs, clean_share=clean_share)
 
 
 def prepare(out: Path, *, resume: bool) -> None:
