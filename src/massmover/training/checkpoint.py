@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from massmover.models.weights import current_umask
 from massmover.training.average import WeightAverage
 from massmover.training.recipe import Recipe
 from massmover.types import MassmoverError
@@ -131,6 +132,7 @@ def _replace(target: Path, write: Callable[[Path], object]) -> None:
     os.close(handle)
     try:
         write(Path(name))
+        Path(name).chmod(0o666 & ~current_umask())  # mkstemp makes private files
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
