@@ -90,8 +90,13 @@ NURSERY = """
 import json, os, signal, sys, time
 import massmover.cli
 import massmover.__main__
+import ot  # the judge imports it when it is first asked
+
+def size(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
 
 for order in map(json.loads, sys.stdin):
+    before = size(order["watched"]) if order["watched"] else 0
     child = os.fork()
     if child == 0:
         os.chdir(order["cwd"])
@@ -112,6 +117,10 @@ for order in map(json.loads, sys.stdin):
         sys.stderr.flush()
         os._exit(code)
     if order["kill_after"] is not None:
+        while order["watched"] and size(order["watched"]) <= before:
+            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                break
+            time.sleep(0.001)
         time.sleep(order["kill_after"])
         os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
@@ -128,12 +137,13 @@ class Nursery:
         )
 
     def run(
-        self, words: Sequence[str], *, cwd: Path, kill_after: float | None = None
+        self, words: Sequence[str], *, cwd: Path, kill_after: float | None = None, watched: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         assert self.process.stdin is not None and self.process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder) / name for name in ("stdout", "stderr")]
             order = {"words": words, "cwd": str(cwd), "stdout": str(outputs[0]), "stderr": str(outputs[1])}
+            order["watched"] = "" if watched is None else str(watched)
             self.process.stdin.write(json.dumps({**order, "kill_after": kill_after}) + "\n")
             self.process.stdin.flush()
             code = int(self.process.stdout.readline())
@@ -147,9 +157,14 @@ def nursery() -> Nursery:
     return found
 
 
-def massmover(*words: str, cwd: Path, kill_after: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command line in a process of its own, to its end or until it is killed."""
-    return nursery().run(words, cwd=cwd, kill_after=kill_after)
+def massmover(
+    *words: str, cwd: Path, kill_after: float | None = None, watched: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process of its own, to its end or until it is killed.
+
+    `kill_after` counts seconds from the start, or from when a `watched` file first grew.
+    """
+    return nursery().run(words, cwd=cwd, kill_after=kill_after, watched=watched)
 
 
 def fresh(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,9 @@ def test_killed_at_ten_moments_the_run_ends_as_if_nothing_had_happened(tmp_path:
     words = evaluation("killed", "--resume", *more, model="tiny:slow")
     records, moments, sizes = tmp_path / "killed" / "records.jsonl", random.Random(0), []
     for kill in range(10):
-        ended = massmover(*words, cwd=tmp_path, kill_after=moments.uniform(0.0, 0.5 * took))
+        # half of the kills come anywhere, also before there is anything; the others once there is something to lose
+        watched, longest = (records, 0.1 * took) if kill % 2 else (None, 0.5 * took)
+        ended = massmover(*words, cwd=tmp_path, kill_after=moments.uniform(0.0, longest), watched=watched)
         assert ended.returncode in (-signal.SIGKILL, 0), ended.stderr
         sizes.append(records.stat().st_size if records.exists() else 0)
         if kill == 5 and sizes[-1]:  # a line torn in the middle, as a crash of the machine leaves it

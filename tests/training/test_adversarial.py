@@ -85,7 +85,7 @@ def test_held_out_images_are_judged_and_the_best_epoch_is_kept() -> None:
     trained = train(lenet, images, labels, recipe=recipe)
     for line in trained.history:
         assert line.clean is not None and 0 <= line.clean <= 1
-        assert list(line.robust) == ["0.1875", "0.375", "0.75"]
+        assert list(line.robust) == ["0.125", "0.25", "0.5"]
         assert line.score == pytest.approx(sum(line.robust.values()) / 3)
 
 
