@@ -33,6 +33,8 @@ def main() -> None:
         "3 x 64 x 64": torch.rand(4, 3, 64, 64, generator=generator),
         "one channel, 224 x 224": torch.rand(1, 1, 224, 224, generator=generator),
     }
+    few = cases["MNIST, 1 x 28 x 28"][:2]
+    distance_bounds(few, disturbed(few, radius=0.05))  # imports the solver
     for name, images in cases.items():
         moved = disturbed(images, radius=0.05)
         begin = time.perf_counter()
