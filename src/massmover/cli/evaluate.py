@@ -203,7 +203,7 @@ def perform(
 
 
 def progress_note(progress: Progress, *, fresh: int, seconds: float) -> str:
-    """Accuracy so far, rate and time left; `fresh` images were done in this session."""
+    """Accuracy so far, rate and time left; `fresh` images were done since it was started."""
     if not fresh:
         return ""
     rate = fresh / max(seconds, 1e-9)
