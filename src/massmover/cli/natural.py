@@ -34,41 +34,20 @@ NOTE = (
     "mass: mean change of the mass of an image."
 )
 
-What, How, Where = "What is perturbed", "How it is perturbed", "What is kept"
+How, Where = "How it is perturbed", "What is kept"
 
 
 @refuses_clearly
 def natural(
     out: Annotated[Path, typer.Option(help="Folder for natural.json and natural.png.", rich_help_panel=Where)],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt2 file.",
-            rich_help_panel=What,
-        ),
-    ] = "mnist-standard",
-    weights: Annotated[
-        Path | None, typer.Option(help="A .safetensors file.", show_default=False, rich_help_panel=What)
-    ] = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(help="What the model subtracts from each channel.", show_default=False, rich_help_panel=What),
-    ] = None,
-    std: Annotated[
-        str | None,
-        typer.Option(help="What the model divides each channel by.", show_default=False, rich_help_panel=What),
-    ] = None,
-    data: Annotated[
-        str,
-        typer.Option(
-            help="mnist, mnist-sample, fashion-mnist, cifar10, a .npz file or a folder.", rich_help_panel=What
-        ),
-    ] = "mnist-sample",
-    split: Annotated[str, typer.Option(help="test or train.", rich_help_panel=What)] = "test",
-    start: Annotated[int, typer.Option(help="Number of the first image.", rich_help_panel=What)] = 0,
-    count: Annotated[
-        int | None, typer.Option(help="How many images; all without it.", show_default=False, rich_help_panel=What)
-    ] = None,
+    model: options.Model = "mnist-standard",
+    weights: options.Weights = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    data: options.Data = "mnist-sample",
+    split: options.Split = "test",
+    start: options.Start = 0,
+    count: options.Count = None,
     translate: Annotated[
         str, typer.Option(help="Translations in % of the width, or none.", rich_help_panel=How)
     ] = "5,10,20",

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
 
 from massmover.attacks import METHODS
 from massmover.attacks.smallest import SEARCHERS
 from massmover.evaluation.settings import PUBLISHED_RADII
 from massmover.types import MassmoverError, Normalisation
+
+What = "What is measured"
+Model = Annotated[
+    str,
+    typer.Option(
+        help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt2 file.",
+        rich_help_panel=What,
+    ),
+]
+Weights = Annotated[Path | None, typer.Option(help="A .safetensors file.", show_default=False, rich_help_panel=What)]
+Mean = Annotated[
+    str | None,
+    typer.Option(help="What the model subtracts from each channel.", show_default=False, rich_help_panel=What),
+]
+Std = Annotated[
+    str | None, typer.Option(help="What the model divides each channel by.", show_default=False, rich_help_panel=What)
+]
+Data = Annotated[
+    str,
+    typer.Option(help="mnist, mnist-sample, fashion-mnist, cifar10, a .npz file or a folder.", rich_help_panel=What),
+]
+Split = Annotated[str, typer.Option(help="test or train.", rich_help_panel=What)]
+Start = Annotated[int, typer.Option(help="Number of the first image.", rich_help_panel=What)]
+Count = Annotated[
+    int | None, typer.Option(help="How many images; all without it.", show_default=False, rich_help_panel=What)
+]
 
 
 def numbers(text: str, *, option: str, example: str) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from massmover.reproduce.defence import Defence, Printed
+from massmover.reproduce.figure import finish
 from massmover.reproduce.lineup import short_name
 
 
@@ -25,16 +26,4 @@ def draw_defence(found: Sequence[Defence], printed: Sequence[Printed], path: Pat
         for curve, style, attack in ((model.hu, "o--", "Hu et al."), (model.auto, "o-", "auto")):
             label = f"{short_name(model.model)}, {attack}"
             axes.plot(curve.radii_pixels, curve.accuracy, style, color=colour, label=label, markersize=4)
-    axes.set_xscale("log")
-    radii = found[0].hu.radii_pixels
-    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
-    axes.minorticks_off()
-    axes.set_ylim(-2, 102)
-    axes.set_xlabel("radius × number of pixels")
-    axes.set_ylabel("accuracy under attack (%)")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
+    return finish(figure, path, radii=found[0].hu.radii_pixels, title=title)

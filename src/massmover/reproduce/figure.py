@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from massmover.reproduce.curves import Curve
 
@@ -28,8 +29,13 @@ def draw(curves: Sequence[Curve], path: Path, *, title: str) -> Path:
         )
         if curve.paper is not None:
             axes.plot(curve.radii_pixels, curve.paper, "x--", color=colour, alpha=0.6, label=f"{curve.name}, printed")
+    return finish(figure, path, radii=curves[0].radii_pixels, title=title)
+
+
+def finish(figure: Any, path: Path, *, radii: Sequence[float], title: str) -> Path:
+    """Give a figure of accuracy against radius its axes, title and legend, and write a PNG."""
+    (axes,) = figure.axes
     axes.set_xscale("log")
-    radii = curves[0].radii_pixels
     axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
     axes.minorticks_off()
     axes.set_ylim(-2, 102)

@@ -99,7 +99,7 @@ class Run:
             return
         try:
             saved = torch.load(folder / CHECKPOINT, map_location="cpu", weights_only=True)
-        except Exception as problem:
+        except Exception as problem:  # torch raises errors of many kinds on a file that is no checkpoint
             raise MassmoverError(f"{folder / CHECKPOINT} cannot be read ({problem}): start in another folder") from None
         _refuse_other_settings(saved, self._identity())
         self.model.load_state_dict(saved["model"])
