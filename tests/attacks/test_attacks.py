@@ -13,6 +13,7 @@ from massmover.attacks.ascent import PlanAscent, random_potential
 from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.losses import margin_of
+from massmover.data import load
 from massmover.models import load_model
 from massmover.types import Normalisation
 from scenes import random_images
@@ -43,44 +44,70 @@ def labels_of(model: nn.Module, images: Tensor) -> Tensor:
     return logits.argmax(dim=1)
 
 
+def linear_scenes() -> dict[str, Tensor]:
+    """Images of a size for SciPy: with room everywhere, with a third of the pixels full, with any, and black and white."""
+    uniform = torch.rand(4, 1, 9, 8, generator=torch.Generator().manual_seed(5))
+    mixed = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
+    return {
+        "dim": 0.4 * uniform,
+        "a third full": mixed[mixed.sum(dim=(1, 2, 3)) > 0],
+        "uniform": uniform,
+        "black and white": (uniform < 0.4).float(),
+    }
+
+
+def shares_of_the_optimum(method: Any, images: Tensor, slope: Tensor, ball: WassersteinBall) -> Tensor:
+    """What the attack gains on a linear classifier, as a share of what the linear programme gains."""
+    model = Linear(slope, offset=-1e3)  # far out of reach, so that the attack climbs to the end
+    moved = method.run(model, images, torch.zeros(len(images), dtype=torch.int64), ball=ball).images
+    window = ball.moves(images)
+    best = torch.tensor([best_gain(image, slope, window, ball.radius) for image in images])
+    return ((moved - images).double() * slope.double()).sum(dim=(1, 2, 3)) / best
+
+
 class TestLinearClassifier:
     """For a linear classifier the best attack is a linear programme."""
 
     slope = torch.randn(1, 1, 9, 8, generator=torch.Generator().manual_seed(3))
 
-    dim = 0.4 * torch.rand(5, 1, 9, 8, generator=torch.Generator().manual_seed(0))
+    @pytest.mark.parametrize("radius", [0.01, 0.1, 0.5])
+    @pytest.mark.parametrize("scene", linear_scenes())
+    def test_ascent_reaches_the_optimum(self, scene: str, radius: float) -> None:
+        shares = shares_of_the_optimum(PlanAscent(), linear_scenes()[scene], self.slope, WassersteinBall(radius))
+        assert shares.max() <= 1 + 1e-6
+        assert shares.min() >= 0.99
 
     @pytest.mark.parametrize("radius", [0.01, 0.1])
-    @pytest.mark.parametrize("method", [PlanAscent(), FrankWolfe()], ids=["ascent", "frank-wolfe"])
-    def test_the_attack_reaches_the_optimum(self, method: Any, radius: float) -> None:
-        images = self.dim
-        model = Linear(self.slope, offset=-1e3)  # far out of reach, so that the attack climbs to the end
-        ball = WassersteinBall(radius)
-        result = method.run(model, images, torch.zeros(len(images), dtype=torch.int64), ball=ball)
-        for image, moved in zip(images, result.images, strict=True):
-            best = best_gain(image, self.slope, ball.moves(images), radius)
-            gain = float(((moved - image).double() * self.slope.double()).sum())
-            assert gain <= best + 1e-6
-            assert gain >= 0.99 * best
+    def test_frank_wolfe_reaches_the_optimum_where_there_is_room(self, radius: float) -> None:
+        shares = shares_of_the_optimum(FrankWolfe(), linear_scenes()["dim"], self.slope, WassersteinBall(radius))
+        assert shares.max() <= 1 + 1e-6
+        assert shares.min() >= 0.99
 
-    @pytest.mark.parametrize(("radius", "share"), [(0.01, 0.99), (0.1, 0.97), (0.5, 0.55)])
-    def test_where_pixels_are_full_it_is_reached_until_room_runs_out(self, radius: float, share: float) -> None:
-        """At the largest radius the capacity of pixels binds nearly everywhere, and much of the optimum is missed."""
-        full = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
-        binary = (torch.rand(3, 1, 9, 8, generator=torch.Generator().manual_seed(6)) < 0.4).float()
-        images = torch.cat([full[full.sum(dim=(1, 2, 3)) > 0], binary])
-        ball = WassersteinBall(radius)
-        labels = torch.zeros(len(images), dtype=torch.int64)
-        result = PlanAscent().run(Linear(self.slope, offset=-1e3), images, labels, ball=ball)
-        window = ball.moves(images)
-        best = torch.tensor([best_gain(image, self.slope, window, radius) for image in images])
-        gain = ((result.images - images) * self.slope).sum(dim=(1, 2, 3))
-        assert (gain <= best + 1e-5).all()
-        assert (gain / best).min() >= share
+    @pytest.mark.parametrize("radius_pixels", [10, 50, 200])
+    def test_ascent_reaches_the_optimum_on_digits(self, radius_pixels: float) -> None:
+        """The classifier is a ridge regression that tells the digits below 5 from the others."""
+        sample = load("mnist-sample")
+        pixels, sign = sample.images_as_float().flatten(1).double(), 2.0 * (sample.labels > 4) - 1
+        ridge = torch.linalg.solve(pixels.T @ pixels + 5 * torch.eye(784), pixels.T @ sign.double())
+        images = sample.subset(0, 6).images_as_float()
+        ball = WassersteinBall.from_pixels(radius_pixels, images)
+        shares = shares_of_the_optimum(PlanAscent(), images, ridge.view(1, 1, 28, 28).float(), ball)
+        assert shares.max() <= 1 + 1e-6
+        assert shares.min() >= 0.99
 
-    def test_the_smallest_radius_is_found(self) -> None:
-        images = self.dim
-        offset = -float((images * self.slope).sum(dim=(1, 2, 3)).max()) - 0.5
+    @pytest.mark.parametrize("window", [5, None])
+    def test_where_most_pixels_are_full_it_comes_close(self, window: int | None) -> None:
+        """Two thirds are full and mass has to be handed on: a hundred steps do not quite get there."""
+        images = (3 * torch.rand(4, 1, 9, 8, generator=torch.Generator().manual_seed(2))).clamp_max(1)
+        shares = shares_of_the_optimum(PlanAscent(), images, self.slope, WassersteinBall(0.5, window=window))
+        assert shares.max() <= 1 + 1e-6
+        assert shares.min() >= 0.93
+
+    @pytest.mark.parametrize("gap", [0.5, 10.0])
+    @pytest.mark.parametrize("scene", linear_scenes())
+    def test_the_smallest_radius_is_found(self, scene: str, gap: float) -> None:
+        images = linear_scenes()[scene]
+        offset = -float((images * self.slope).sum(dim=(1, 2, 3)).max()) - gap
         model = Linear(self.slope, offset=offset)
         found = smallest_radius(model, images, torch.zeros(len(images), dtype=torch.int64), largest=3.0, rounds=14)
         window = WassersteinBall(1.0).moves(images)

@@ -112,6 +112,7 @@ def test_the_fused_kernel_agrees_with_torch(
     potential = potential_of(seed, images, scale=scale)
     ours, reference = fused.move_mass_fused(potential, **settings), move_mass_torch(potential, **settings)
     torch.testing.assert_close(ours.images, reference.images, rtol=0, atol=3e-5)
+    torch.testing.assert_close(ours.spent, reference.spent, rtol=1e-3, atol=1e-5)
     assert ours.images.min() >= 0
     assert ours.images.max() <= 1
 

@@ -12,7 +12,7 @@ from massmover.evaluation.verify import verify
 from massmover.geometry import Window, scatter, window_for
 from massmover.threat import WassersteinBall
 from massmover.transport.plan import Certificate, Plan, certify
-from massmover.transport.repair import PROPORTIONAL_SWEEPS, repair, returned_share
+from massmover.transport.repair import PROPORTIONAL_SWEEPS, repair, returned_share, sendable, without_swaps
 from scenes import dtypes, random_images, seeds, shapes, windows
 
 
@@ -204,3 +204,49 @@ class TestCascade:
         share, sweeps = returned_share(flows[:, :, 1:], images, window=window)
         assert share.min() == 1
         assert sweeps.item() == 0
+
+
+class TestSwaps:
+    """What two pixels would exchange stays: the same image for less."""
+
+    def test_the_larger_of_two_opposite_moves_keeps_the_difference(self) -> None:
+        images = torch.tensor([[[[0.8, 0.5]]]], dtype=torch.float64)
+        window = window_for(images, size=3)
+        right, left = window.offsets.index((0, 1)), window.offsets.index((0, -1))
+        flows = torch.zeros(1, 1, len(window.offsets), 1, 2, dtype=torch.float64)
+        flows[0, 0, right, 0, 0], flows[0, 0, left, 0, 1] = 0.4, 0.1
+        fixed = repair(
+            Plan(window, flows),
+            originals=images,
+            weights=torch.ones(1, 1, dtype=torch.float64),
+            budget=torch.tensor([9.0], dtype=torch.float64),
+        )
+        torch.testing.assert_close(fixed.images.flatten(), torch.tensor([0.5, 0.8], dtype=torch.float64))
+        assert fixed.plan.flows[0, 0, right, 0, 0].item() == pytest.approx(0.3, abs=1e-15)
+        assert fixed.plan.flows[0, 0, left, 0, 1].item() == 0
+        assert fixed.certificate.cost.item() == pytest.approx(0.3, abs=1e-15)
+
+    @given(shape=shapes, seed=seeds, size=windows)
+    def test_moves_are_the_positive_part_of_a_dense_difference(
+        self, shape: tuple[int, ...], seed: int, size: int | None
+    ) -> None:
+        """Against a matrix of all moves, minus its transpose."""
+        batch, channels, height, width = shape
+        images = random_images(seed, batch=batch, channels=channels, height=height, width=width)
+        window = window_for(images, size=size)
+        moving = sendable(random_flows(seed, images, window, scale=1.0), images, window=window)
+        before = dense_moves(moving, window)
+        after = dense_moves(without_swaps(moving.clone(), window=window), window)
+        torch.testing.assert_close(after, (before - before.transpose(-1, -2)).clamp_min(0), rtol=0, atol=1e-15)
+        gained = [moves.sum(dim=-2) - moves.sum(dim=-1) for moves in (before, after)]
+        torch.testing.assert_close(gained[0], gained[1], rtol=0, atol=1e-14)
+
+
+def dense_moves(moving: torch.Tensor, window: Window) -> torch.Tensor:
+    """Moves as a matrix from pixel to pixel, (B, C, N, N)."""
+    height, width = moving.shape[-2:]
+    dense = moving.new_zeros(*moving.shape[:2], height * width, height * width)
+    for y, x, (k, (dy, dx)) in itertools.product(range(height), range(width), enumerate(window.offsets[1:])):
+        if 0 <= y + dy < height and 0 <= x + dx < width:
+            dense[..., y * width + x, (y + dy) * width + x + dx] = moving[..., k, y, x]
+    return dense

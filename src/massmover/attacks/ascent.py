@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from massmover.attacks.losses import LossName
 from massmover.attacks.problem import Problem
@@ -20,9 +21,10 @@ from massmover.checks import inference_mode_of
 from massmover.threat import WassersteinBall
 from massmover.types import Classifier, Images, Labels, PerImage
 
-MOST_BOOKED = 8.0  # times the budget; what overfull pixels send back is not paid
+MOST_BOOKED = 3.0  # times the budget; what overfull pixels send back is not paid
 PROBES = 3  # moves that find the first step size
-COLDEST = 500.0  # prices above this are scaled down with their potentials: the plan is sharp enough
+DRIFT_KEPT, DRIFT_TAKEN = 0.95, 0.2  # momentum of the caps
+DEAREST = 60.0  # highest price; a plan this sharp is a linear programme's
 
 
 class Climbed(NamedTuple):
@@ -33,6 +35,31 @@ class Climbed(NamedTuple):
     booked: PerImage  # what the plan of the potential costs before overfull pixels send mass back
     margin: PerImage  # positive where the attack has won
     steps: PerImage
+
+
+class Caps(NamedTuple):
+    """What full pixels charge for coming in, found as the ascent goes on (docs/algorithms.md (7))."""
+
+    charge: Images  # never negative
+    drift: Images  # by how much the charge has been changing
+
+    @classmethod
+    def none(cls, like: Images) -> Caps:
+        """No pixel charges anything yet."""
+        return cls(torch.zeros_like(like), torch.zeros_like(like))
+
+    def adapt(self, active: Tensor, crowding: Images, *, growth: Images, price: PerImage) -> None:
+        """Charge more where the plan of some images crowds pixels and less where there is room.
+
+        A steeper potential needs proportionally higher charges, so they grow along; what is still missing is a Newton
+        step, and the sum of those before it: pixels around a crowded one crowd in turn, so one step is never enough.
+        """
+        most = price.view(-1, 1, 1, 1).to(crowding)
+        step = crowding.clamp(-most, most)
+        drift = DRIFT_KEPT * self.drift[active] + DRIFT_TAKEN * step
+        charge = growth * self.charge[active] + step + drift
+        self.drift[active] = drift.masked_fill(charge <= 0, 0)
+        self.charge[active] = charge.clamp_min(0)
 
 
 @dataclass(frozen=True)
@@ -91,7 +118,7 @@ class PlanAscent:
     def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
         """One ascent from given potentials."""
         potential, velocity, previous = start.clone(), torch.zeros_like(start), problem.images.clone()
-        cap = torch.zeros_like(start)  # what full pixels charge for coming in
+        caps = Caps.none(start)
         step_size = torch.ones_like(problem.mass())
         price, booked = torch.full_like(problem.budget, 2 * self.floor), problem.budget.clone()
         best = _unmoved(problem, won=torch.zeros_like(problem.labels, dtype=torch.bool))
@@ -103,7 +130,7 @@ class PlanAscent:
                 break
             # forward
             part = problem.select(active)
-            capped = potential[active] - cap[active]
+            capped = potential[active] - caps.charge[active]
             move = part.move(capped, price=price[active], floor=self.floor, booked=booked[active])
             images, price[active], crowding = move.images, move.price, move.crowding
             margin, gradient = part.slope(model, images, loss=self.loss)
@@ -127,11 +154,12 @@ class PlanAscent:
             if not step:
                 step_size[active] = self._first_size(part.select(standing), potential[active], velocity[active])
             step_size[active] = step_size[active].minimum(self.steepest * price[active].to(step_size))
-            potential[active] += step_size[active].view(-1, 1, 1, 1) * velocity[active]
-            most = price[active].view(-1, 1, 1, 1).to(cap)
-            cap[active] = (cap[active] + crowding[standing].clamp(-most, most)).clamp_min(0)
-            cooling = (COLDEST / most).clamp_max(1)
-            potential[active], cap[active] = cooling * potential[active], cooling * cap[active]
+            rise = step_size[active].view(-1, 1, 1, 1) * velocity[active]
+            caps.adapt(active, crowding[standing], growth=_growth(potential[active], rise), price=price[active])
+            potential[active] += rise
+            too_sharp = (self._dearest(step) / price[active]).clamp_max(1).view(-1, 1, 1, 1).to(potential)
+            potential[active] *= too_sharp
+            caps.charge[active] *= too_sharp
         return best
 
     def _first_size(self, problem: Problem, potential: Images, velocity: Images) -> PerImage:
@@ -153,6 +181,14 @@ class PlanAscent:
         progress = step / max(self.steps - 1, 1)
         return float(self.first_move * (self.last_move / self.first_move) ** progress)
 
+    def _dearest(self, step: int) -> float:
+        """The highest price at a step, above which prices are scaled down with their potentials.
+
+        It rises to its end within 70 % of the steps: caps are found while the plan still gives way.
+        """
+        progress = min(step / max(0.7 * (self.steps - 1), 1), 1)
+        return float(2 * self.floor * (DEAREST / (2 * self.floor)) ** progress)
+
 
 def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images:
     """Normal potentials that depend on the seed and on the image alone, not on its place in a batch."""
@@ -164,13 +200,20 @@ def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images
     return scale * drawn.to(images.device)
 
 
+def _growth(potential: Images, rise: Images) -> Images:
+    """By which factor a rise makes each potential steeper along itself, from 1 (not at all) to 3."""
+    along = (potential * rise).sum(dim=(1, 2, 3), keepdim=True)
+    length = potential.square().sum(dim=(1, 2, 3), keepdim=True)
+    return (1 + along / length.clamp_min(1e-20)).clamp(1, 3)
+
+
 def _unit(gradient: Images) -> Images:
     """The gradient scaled to the length of six bright pixels; a zero gradient stays zero."""
     length = gradient.square().sum(dim=(1, 2, 3), keepdim=True).sqrt()
     return 6 * gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
 
 
-def _unmoved(problem: Problem, *, won: torch.Tensor) -> Climbed:
+def _unmoved(problem: Problem, *, won: Tensor) -> Climbed:
     """No potential, no step; images that are already wrong have won."""
     margin = torch.where(won, torch.inf, -torch.inf).to(problem.images)
     return Climbed(
@@ -182,7 +225,7 @@ def _unmoved(problem: Problem, *, won: torch.Tensor) -> Climbed:
     )
 
 
-def _merge(best: Climbed, found: Climbed, index: torch.Tensor) -> None:
+def _merge(best: Climbed, found: Climbed, index: Tensor) -> None:
     """Take over what a run on some of the images found, where it is better."""
     better = found.margin > best.margin[index]
     for old, new in zip(best[:4], found[:4], strict=True):

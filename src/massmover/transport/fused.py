@@ -114,4 +114,5 @@ def table_of(window: Window) -> Table:
         np.array(costs, dtype=np.float64),
         np.array([window.rows, window.columns], dtype=np.int64),
         np.array([window.offsets.index(move) for move in moves], dtype=np.int64),
+        np.array([moves.index((-dy, -dx)) for dy, dx in moves], dtype=np.int64),
     )

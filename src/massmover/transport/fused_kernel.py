@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from massmover.transport.potential import SEND_BACK_SWEEPS
-from massmover.transport.rows_kernel import add_up, copy, lay_out, price_of, write_flows
+from massmover.transport.rows_kernel import add_up, cancel_swaps, copy, lay_out, price_of, write_flows
 
 LEAST_MOBILE = np.float32(1e-6)
 SPECK = np.float32(1e-30)  # a pixel darker than this keeps its mass: its reciprocal would overflow
@@ -76,6 +76,10 @@ def _arrive(field, table, c):  # type: ignore[no-untyped-def]
     crowding, share = np.empty(size, dtype=np.float32), np.ones(size, dtype=np.float32)
     for p in range(size):
         crowding[p] = (mass[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
+    stays = cancel_swaps(field, table, c)
+    for p in range(size):
+        inflow[p] = max(inflow[p] - stays[p], np.float32(0.0))
+        leaving[p] = max(leaving[p] - stays[p], np.float32(0.0))
     for _ in range(SEND_BACK_SWEEPS):
         overfull = 0
         for p in range(size):

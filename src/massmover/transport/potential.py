@@ -15,7 +15,7 @@ from torch import Tensor
 
 from massmover.geometry import Window, gather, reachable, scatter
 from massmover.transport.plan import Plan
-from massmover.transport.repair import Repaired, joined, repair, settled
+from massmover.transport.repair import Repaired, joined, repair, settled, without_swaps
 from massmover.transport.roots import decreasing_root
 from massmover.types import Flows, Images, PerChannel, PerImage
 
@@ -146,6 +146,7 @@ def send_back(flows: Flows, *, originals: Images, window: Window) -> Flows:
     """Let overfull pixels return mass, a few sweeps of it: good enough to search with, not yet a proof."""
     moving = flows.clone()
     moving[:, :, 0] = 0
+    without_swaps(moving[:, :, 1:], window=window)
     inflow, leaving = scatter(moving, window=window), moving.sum(dim=2)
     share = torch.ones_like(inflow)
     for _ in range(SEND_BACK_SWEEPS):

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from massmover.transport.repair import OVERFLOW, PROPORTIONAL_SWEEPS
-from massmover.transport.rows_kernel import copy, lay_out, price_of, write_flows
+from massmover.transport.rows_kernel import cancel_swaps, copy, lay_out, price_of, write_flows
 
 ACCURACY = 1e-12  # of the budget
 
@@ -39,6 +39,7 @@ def keep_moves(batch, found, table, floor):  # type: ignore[no-untyped-def]
         for c in range(batch.originals.shape[1]):
             write_flows(field, table, c, (price - reference) * batch.relative[b, c])
             leaving = _sendable(field, c)
+            leaving -= cancel_swaps(field, table, c)
             share, inflow, sweeps = _returned_share(field, c, leaving)
             found.sweeps[b] = max(found.sweeps[b], sweeps)
             _keep(field, c, share)

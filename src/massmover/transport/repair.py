@@ -51,9 +51,9 @@ def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerIma
 
 
 def kept_moves(plan: Plan, *, originals: Images) -> Kept:
-    """The moves of a plan that can be kept, in float64. Equations (1) and (2)."""
+    """The moves of a plan that can be kept, in float64. Equations (1), (1b) and (2)."""
     x = originals.double()
-    moving = sendable(plan.flows.double(), x, window=plan.window)
+    moving = without_swaps(sendable(plan.flows.double(), x, window=plan.window), window=plan.window)
     share, sweeps = returned_share(moving, x, window=plan.window)
     moving *= gather(share, window=plan.window)[..., 1:, :, :]
     flows = _with_stay(moving, (x - moving.sum(dim=-3)).clamp_min(0))
@@ -156,6 +156,25 @@ def sendable(flows: Flows, originals: Images, *, window: Window) -> Flows:
     scale = torch.where(leaving > originals, originals / leaving.clamp_min(torch.finfo(leaving.dtype).tiny), 1.0)
     inside = gather(torch.ones_like(originals[:1, :1]), window=window)
     return (clean * inside * scale.unsqueeze(-3))[..., 1:, :, :]
+
+
+def without_swaps(moving: Flows, *, window: Window) -> Flows:
+    """Moves that make the same image for less: what two pixels would exchange stays. Equation (1b).
+
+    Takes the moves over, (B, C, K - 1, H, W), "stay" left out, and changes them where they are.
+    """
+    height, width = moving.shape[-2:]
+    moves = window.offsets[1:]
+    for k, (dy, dx) in enumerate(moves):
+        if (dy, dx) < (0, 0) or dy >= height or abs(dx) >= width:  # a move and the one that undoes it are done once
+            continue
+        left, right = max(-dx, 0), max(dx, 0)
+        there = moving[..., k, : height - dy, left : width - right]
+        back = moving[..., moves.index((-dy, -dx)), dy:, right : width - left]
+        both = torch.minimum(there, back)
+        there -= both
+        back -= both
+    return moving
 
 
 def returned_share(moving: Flows, originals: Images, *, window: Window) -> tuple[Images, PerImage]:

@@ -29,6 +29,7 @@ class Table(NamedTuple):
     costs: Any
     reach: Any  # rows, columns
     place: Any  # (K - 1,), of each move in the order of a written-out plan
+    back: Any  # (K - 1,), the move that undoes each
 
 
 class Batch(NamedTuple):
@@ -318,3 +319,26 @@ def write_flows(field, table, c, rate):  # type: ignore[no-untyped-def]
         d, share = decay[table.ring_of[k]], field.shares[c, k]
         for i in range(count):
             share[i] *= d * source[i]
+
+
+@njit(cache=True, error_model="numpy")
+def cancel_swaps(field, table, c):  # type: ignore[no-untyped-def]
+    """Let stay what two pixels would exchange, as `repair.without_swaps`; returns how much that is at each pixel."""
+    start, count, kind = field.start, field.length, field.mass.dtype
+    stays, both = np.zeros(field.mass.shape[1], dtype=kind), np.empty(count, dtype=kind)
+    for k in range(field.shift.shape[0]):
+        shift = field.shift[k]
+        if shift <= 0:  # a move and the one that undoes it are dealt with once
+            continue
+        pairs = max(count - shift, 0)
+        there, back = field.shares[c, k, :pairs], field.shares[c, table.back[k], count - pairs :]
+        near, far = stays[start : start + pairs], stays[start + count - pairs : start + count]
+        for i in range(pairs):
+            both[i] = min(there[i], back[i])
+            there[i] -= both[i]
+            back[i] -= both[i]
+        for i in range(pairs):
+            near[i] += both[i]
+        for i in range(pairs):
+            far[i] += both[i]
+    return stays
