@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from benchmarks.clock import interleaved
 from massmover import WassersteinBall
-from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.ascent import Caps, PlanAscent, growth_of
 from massmover.attacks.pgd import SinkhornAttack
 from massmover.attacks.problem import Problem
 from massmover.attacks.smallest import smallest_radius
@@ -27,11 +27,14 @@ def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
     """A step's own work (plan, cap, budget, image) over the classifier's forward and backward."""
     problem = Problem.of(images, labels, ball=WassersteinBall.from_pixels(50, images))
     potential, price = warm_potential(problem, model)
+    everyone, caps = torch.arange(len(images)), Caps.none(potential)
+
+    def step() -> None:
+        move = problem.move(potential, price=price * 1.02, floor=3.0, booked=problem.budget)
+        caps.adapt(everyone, move.crowding, growth=growth_of(potential, 0.01 * potential), price=price)
+
     seconds = interleaved(
-        {
-            "classifier": lambda: problem.slope(model, images, loss="cross-entropy"),
-            "step": lambda: problem.move(potential, price=price * 1.02, floor=3.0, booked=problem.budget),
-        }
+        {"classifier": lambda: problem.slope(model, images, loss="cross-entropy"), "step": step}
     )
     each = {task: 1e6 * value / len(images) for task, value in seconds.items()}
     print(

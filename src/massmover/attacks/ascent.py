@@ -55,11 +55,11 @@ class Caps(NamedTuple):
         step, and the sum of those before it: pixels around a crowded one crowd in turn, so one step is never enough.
         """
         most = price.view(-1, 1, 1, 1).to(crowding)
-        step = crowding.clamp(-most, most)
-        drift = DRIFT_KEPT * self.drift[active] + DRIFT_TAKEN * step
-        charge = growth * self.charge[active] + step + drift
-        self.drift[active] = drift.masked_fill(charge <= 0, 0)
-        self.charge[active] = charge.clamp_min(0)
+        step = torch.minimum(crowding, most).maximum(-most)
+        drift = self.drift.index_select(0, active).mul_(DRIFT_KEPT).add_(step, alpha=DRIFT_TAKEN)
+        charge = self.charge.index_select(0, active).mul_(growth).add_(step).add_(drift)
+        self.charge.index_copy_(0, active, charge.clamp_min_(0))
+        self.drift.index_copy_(0, active, drift.mul_(charge.sign()))  # starts anew where nothing is charged
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class PlanAscent:
                 step_size[active] = self._first_size(part.select(standing), potential[active], velocity[active])
             step_size[active] = step_size[active].minimum(self.steepest * price[active].to(step_size))
             rise = step_size[active].view(-1, 1, 1, 1) * velocity[active]
-            caps.adapt(active, crowding[standing], growth=_growth(potential[active], rise), price=price[active])
+            caps.adapt(active, crowding[standing], growth=growth_of(potential[active], rise), price=price[active])
             potential[active] += rise
             too_sharp = (self._dearest(step) / price[active]).clamp_max(1).view(-1, 1, 1, 1).to(potential)
             potential[active] *= too_sharp
@@ -200,11 +200,11 @@ def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images
     return scale * drawn.to(images.device)
 
 
-def _growth(potential: Images, rise: Images) -> Images:
+def growth_of(potential: Images, rise: Images) -> Images:
     """By which factor a rise makes each potential steeper along itself, from 1 (not at all) to 3."""
-    along = (potential * rise).sum(dim=(1, 2, 3), keepdim=True)
-    length = potential.square().sum(dim=(1, 2, 3), keepdim=True)
-    return (1 + along / length.clamp_min(1e-20)).clamp(1, 3)
+    steeper = torch.linalg.vecdot(potential.flatten(1), rise.flatten(1))
+    steep = potential.flatten(1).square().sum(dim=1)
+    return (1 + steeper / steep.clamp_min(1e-20)).clamp(1, 3).view(-1, 1, 1, 1)
 
 
 def _unit(gradient: Images) -> Images:

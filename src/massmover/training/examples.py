@@ -15,9 +15,7 @@ from massmover.training.recipe import Adversary
 from massmover.transport.sinkhorn import TRAINING
 from massmover.types import Classifier, Images, Labels, PerImage
 
-HASTY = PlanAscent(
-    first_move=0.5, last_move=0.2, steepest=4.0, momentum=0.0, confidence=math.inf
-)  # few steps, each far
+HASTY = PlanAscent(first_move=0.5, steepest=4.0, momentum=0.0, confidence=math.inf)  # few steps, each far
 
 
 def moved_images(adversary: Adversary, model: Classifier, images: Images, labels: Labels, *, radii: PerImage) -> Images:
@@ -29,7 +27,7 @@ def moved_images(adversary: Adversary, model: Classifier, images: Images, labels
     ball = WassersteinBall(float(radii.max()))
     if adversary.attack == "frank-wolfe":
         return FrankWolfe(steps=adversary.steps).run(model, images, labels, ball=ball, budget=radii).images
-    ascent = dataclasses.replace(HASTY, steps=adversary.steps)
+    ascent = dataclasses.replace(HASTY, steps=adversary.steps, last_move=1 / adversary.steps)
     return ascent.search(model, images, labels, ball=ball, budget=radii)
 
 

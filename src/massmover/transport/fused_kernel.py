@@ -95,13 +95,13 @@ def _arrive(field, table, c):  # type: ignore[no-untyped-def]
             kept = share[at : at + count]
             for i in range(count):
                 left[i] += flow[i] * kept[i]
-    spent = np.float64(0.0)
+    paid = np.zeros(count, dtype=np.float32)  # by each pixel for the mass it sends
     for k in range(field.shift.shape[0]):
         flow, at = field.shares[c, k], start + field.shift[k]
-        kept = share[at : at + count]
+        kept, cost = share[at : at + count], np.float32(table.costs[table.ring_of[k]])
         for i in range(count):
-            flow[i] *= kept[i]
-        spent += add_up(flow, count) * table.costs[table.ring_of[k]]
+            paid[i] += flow[i] * kept[i] * cost
+    spent = np.float64(add_up(paid, count))
     moved = np.empty(size, dtype=np.float32)
     for p in range(size):
         moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))
