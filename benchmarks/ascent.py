@@ -33,9 +33,7 @@ def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
         move = problem.move(potential, price=price * 1.02, floor=3.0, booked=problem.budget)
         caps.adapt(everyone, move.crowding, growth=growth_of(potential, 0.01 * potential), price=price)
 
-    seconds = interleaved(
-        {"classifier": lambda: problem.slope(model, images, loss="cross-entropy"), "step": step}
-    )
+    seconds = interleaved({"classifier": lambda: problem.slope(model, images, loss="cross-entropy"), "step": step})
     each = {task: 1e6 * value / len(images) for task, value in seconds.items()}
     print(
         f"{name}: attack step {each['step']:.0f} us an image, forward and backward {each['classifier']:.0f} us, "

@@ -45,7 +45,7 @@ def labels_of(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def linear_scenes() -> dict[str, Tensor]:
-    """Images of a size for SciPy: with room everywhere, with a third of the pixels full, with any, and black and white."""
+    """Images of a size for SciPy: with room everywhere, a third of the pixels full, any brightness, black and white."""
     uniform = torch.rand(4, 1, 9, 8, generator=torch.Generator().manual_seed(5))
     mixed = random_images(7, batch=6, channels=1, height=9, width=8, dtype=torch.float32)
     return {
@@ -62,7 +62,8 @@ def shares_of_the_optimum(method: Any, images: Tensor, slope: Tensor, ball: Wass
     moved = method.run(model, images, torch.zeros(len(images), dtype=torch.int64), ball=ball).images
     window = ball.moves(images)
     best = torch.tensor([best_gain(image, slope, window, ball.radius) for image in images])
-    return ((moved - images).double() * slope.double()).sum(dim=(1, 2, 3)) / best
+    gain: Tensor = ((moved - images).double() * slope.double()).sum(dim=(1, 2, 3))
+    return gain / best
 
 
 class TestLinearClassifier:

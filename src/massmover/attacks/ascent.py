@@ -202,9 +202,9 @@ def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images
 
 def growth_of(potential: Images, rise: Images) -> Images:
     """By which factor a rise makes each potential steeper along itself, from 1 (not at all) to 3."""
-    steeper = torch.linalg.vecdot(potential.flatten(1), rise.flatten(1))
-    steep = potential.flatten(1).square().sum(dim=1)
-    return (1 + steeper / steep.clamp_min(1e-20)).clamp(1, 3).view(-1, 1, 1, 1)
+    steep = potential.flatten(1).square().sum(dim=1).clamp_min(1e-20)
+    steeper: Tensor = 1 + torch.linalg.vecdot(potential.flatten(1), rise.flatten(1)) / steep
+    return steeper.clamp(1, 3).view(-1, 1, 1, 1)
 
 
 def _unit(gradient: Images) -> Images:

@@ -93,7 +93,16 @@ def in_parallel(work: Callable[[slice], None], *, count: int) -> None:
         work(slice(0, count))
         return
     size = -(-count // (4 * threads))  # smaller slices than threads: some images take longer than others
-    list(_pool(threads).map(work, [slice(start, start + size) for start in range(0, count, size)]))
+    waiting = iter([slice(start, start + size) for start in range(0, count, size)])
+
+    def take() -> None:
+        for part in waiting:
+            work(part)
+
+    others = [_pool(threads - 1).submit(take) for _ in range(threads - 1)]
+    take()  # the caller works too: a thread that only waits would leave its core to one that has to be woken
+    for other in others:
+        other.result()
 
 
 @lru_cache(maxsize=8)

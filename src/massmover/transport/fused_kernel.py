@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from massmover.transport.potential import SEND_BACK_SWEEPS
-from massmover.transport.rows_kernel import add_up, cancel_swaps, copy, lay_out, price_of, write_flows
+from massmover.transport.rows_kernel import add_up, cancel_swaps, copy, lay_out, price_of, scale_of
 
 LEAST_MOBILE = np.float32(1e-6)
 SPECK = np.float32(1e-30)  # a pixel darker than this keeps its mass: its reciprocal would overflow
@@ -41,8 +41,7 @@ def move_images(batch, answer, table, floor):  # type: ignore[no-untyped-def]
         answer.crowding[b] = -1.0 / LEAST_MOBILE
         answer.spent[b] = 0.0
         for c in range(batch.originals.shape[1]):
-            write_flows(field, table, c, (price - reference) * batch.relative[b, c])
-            moved, crowding, spent = _arrive(field, table, c)
+            moved, crowding, spent = _arrive(field, table, c, (price - reference) * batch.relative[b, c])
             answer.spent[b] += spent * batch.weights[b, c]
             for y in range(max(field.top, 0), min(field.top + field.high, height)):
                 at = table.reach[1] + (y - field.top) * field.wide - field.left
@@ -51,7 +50,7 @@ def move_images(batch, answer, table, floor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _arrive(field, table, c):  # type: ignore[no-untyped-def]
+def _arrive(field, table, c, rate):  # type: ignore[no-untyped-def]
     """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
     start, count, mass = field.start, field.length, field.mass[c]
     size = mass.shape[0]
@@ -62,9 +61,12 @@ def _arrive(field, table, c):  # type: ignore[no-untyped-def]
     for i in range(count):
         there = mass[start + i]
         inverse[i] = np.float32(1.0) / there if there > SPECK else np.float32(0.0)
+    decay, source, paid = scale_of(field, table, c, rate)
     for k in range(field.shift.shape[0]):
-        flow, at = field.shares[c, k], start + field.shift[k]
+        flow, at, d = field.shares[c, k], start + field.shift[k], decay[table.ring_of[k]]
         arriving, growing = inflow[at : at + count], mobile[at : at + count]
+        for i in range(count):
+            flow[i] *= d * source[i]
         for i in range(count):
             f = flow[i]
             arriving[i] += f
@@ -76,10 +78,13 @@ def _arrive(field, table, c):  # type: ignore[no-untyped-def]
     crowding, share = np.empty(size, dtype=np.float32), np.ones(size, dtype=np.float32)
     for p in range(size):
         crowding[p] = (mass[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
-    stays = cancel_swaps(field, table, c)
+    stays, saved = cancel_swaps(field, table, c)
+    for i in range(count):
+        paid[i] -= saved[i]
     for p in range(size):
         inflow[p] = max(inflow[p] - stays[p], np.float32(0.0))
         leaving[p] = max(leaving[p] - stays[p], np.float32(0.0))
+    sent_back = False
     for _ in range(SEND_BACK_SWEEPS):
         overfull = 0
         for p in range(size):
@@ -89,19 +94,21 @@ def _arrive(field, table, c):  # type: ignore[no-untyped-def]
                 overfull += 1
         if overfull == 0:
             break
+        sent_back = True
         left[:] = 0.0
         for k in range(field.shift.shape[0]):
             flow, at = field.shares[c, k], start + field.shift[k]
             kept = share[at : at + count]
             for i in range(count):
                 left[i] += flow[i] * kept[i]
-    paid = np.zeros(count, dtype=np.float32)  # by each pixel for the mass it sends
-    for k in range(field.shift.shape[0]):
-        flow, at = field.shares[c, k], start + field.shift[k]
-        kept, cost = share[at : at + count], np.float32(table.costs[table.ring_of[k]])
-        for i in range(count):
-            paid[i] += flow[i] * kept[i] * cost
-    spent = np.float64(add_up(paid, count))
+    if sent_back:
+        paid[:] = 0.0
+        for k in range(field.shift.shape[0]):
+            flow, at = field.shares[c, k], start + field.shift[k]
+            kept, cost = share[at : at + count], np.float32(table.costs[table.ring_of[k]])
+            for i in range(count):
+                paid[i] += flow[i] * kept[i] * cost
+    spent = np.float64(max(add_up(paid, count), np.float32(0.0)))
     moved = np.empty(size, dtype=np.float32)
     for p in range(size):
         moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))

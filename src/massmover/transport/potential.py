@@ -205,7 +205,7 @@ def certified_move(
 
 def relative_weights(weights: PerChannel, originals: Images) -> PerChannel:
     """Channel weights over the weight of the whole image: all 1 when mass is normalised per image."""
-    return weights * originals.double().sum(dim=(1, 2, 3)).unsqueeze(-1)
+    return weights * originals.sum(dim=(1, 2, 3), dtype=torch.float64).unsqueeze(-1)
 
 
 @lru_cache(maxsize=1)

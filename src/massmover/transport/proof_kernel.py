@@ -39,7 +39,8 @@ def keep_moves(batch, found, table, floor):  # type: ignore[no-untyped-def]
         for c in range(batch.originals.shape[1]):
             write_flows(field, table, c, (price - reference) * batch.relative[b, c])
             leaving = _sendable(field, c)
-            leaving -= cancel_swaps(field, table, c)
+            stays, _ = cancel_swaps(field, table, c)
+            leaving -= stays
             share, inflow, sweeps = _returned_share(field, c, leaving)
             found.sweeps[b] = max(found.sweeps[b], sweeps)
             _keep(field, c, share)

@@ -302,35 +302,49 @@ def price_of(batch, b, field, table, floor, accuracy):  # type: ignore[no-untype
 
 
 @njit(cache=True, error_model="numpy")
-def write_flows(field, table, c, rate):  # type: ignore[no-untyped-def]
-    """Turn shares into mass sent along each move."""
-    start, count = field.start, field.length
+def scale_of(field, table, c, rate):  # type: ignore[no-untyped-def]
+    """What turns shares into mass: a factor for each ring and one for each pixel; and what each pixel then pays."""
+    start, count, kind = field.start, field.length, field.mass.dtype
     mass = field.mass[c, start : start + count]
-    source = field.stay[c].copy()
-    decay = np.empty(table.costs.shape[0], dtype=field.mass.dtype)
+    source, paid = field.stay[c].copy(), np.zeros(count, dtype=kind)
+    decay = np.empty(table.costs.shape[0], dtype=kind)
     for r in range(decay.shape[0]):
         decay[r] = math.exp(-rate * table.costs[r])
-        k, ring = decay[r], field.sums[c, r]
+        k, d, ring = decay[r], kind.type(table.costs[r]), field.sums[c, r]
         for i in range(count):
-            source[i] += k * ring[i]
+            s = k * ring[i]
+            source[i] += s
+            paid[i] += d * s
     for i in range(count):
         source[i] = mass[i] / source[i]
+        paid[i] *= source[i]
+    return decay, source, paid
+
+
+@njit(cache=True, error_model="numpy")
+def write_flows(field, table, c, rate):  # type: ignore[no-untyped-def]
+    """Turn shares into mass sent along each move."""
+    decay, source, _ = scale_of(field, table, c, rate)
     for k in range(field.shift.shape[0]):
         d, share = decay[table.ring_of[k]], field.shares[c, k]
-        for i in range(count):
+        for i in range(field.length):
             share[i] *= d * source[i]
 
 
 @njit(cache=True, error_model="numpy")
 def cancel_swaps(field, table, c):  # type: ignore[no-untyped-def]
-    """Let stay what two pixels would exchange, as `repair.without_swaps`; returns how much that is at each pixel."""
+    """Let stay what two pixels would exchange, as `repair.without_swaps`.
+
+    Returns how much mass that is at each pixel, and what its moves would have cost (in sums that belong to no pixel).
+    """
     start, count, kind = field.start, field.length, field.mass.dtype
     stays, both = np.zeros(field.mass.shape[1], dtype=kind), np.empty(count, dtype=kind)
+    saved = np.zeros(count, dtype=kind)
     for k in range(field.shift.shape[0]):
         shift = field.shift[k]
         if shift <= 0:  # a move and the one that undoes it are dealt with once
             continue
-        pairs = max(count - shift, 0)
+        pairs, twice = max(count - shift, 0), kind.type(2.0 * table.costs[table.ring_of[k]])
         there, back = field.shares[c, k, :pairs], field.shares[c, table.back[k], count - pairs :]
         near, far = stays[start : start + pairs], stays[start + count - pairs : start + count]
         for i in range(pairs):
@@ -339,6 +353,7 @@ def cancel_swaps(field, table, c):  # type: ignore[no-untyped-def]
             back[i] -= both[i]
         for i in range(pairs):
             near[i] += both[i]
+            saved[i] += twice * both[i]
         for i in range(pairs):
             far[i] += both[i]
-    return stays
+    return stays, saved
