@@ -51,7 +51,29 @@ def move_images(batch, answer, table, floor):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _arrive(field, table, c, rate):  # type: ignore[no-untyped-def]
-    """Let mass arrive; pixels that overflow send it back, and their share of the inflow falls until all fit."""
+    """The channel after the move, how crowded its pixels would be if none sent mass back, and what the move costs."""
+    mass = field.mass[c]
+    size = mass.shape[0]
+    inflow, leaving, crowding, paid = _write_arrivals(field, table, c, rate)
+    stays, saved = cancel_swaps(field, table, c)
+    for p in range(size):
+        inflow[p] = max(inflow[p] - stays[p], np.float32(0.0))
+        leaving[p] = max(leaving[p] - stays[p], np.float32(0.0))
+    for i in range(field.length):
+        paid[i] -= saved[i]
+    share, sent_back = _send_back(field, c, inflow, leaving)
+    if sent_back:
+        _pay(field, table, c, share, paid)
+    spent = np.float64(max(add_up(paid, field.length), np.float32(0.0)))
+    moved = np.empty(size, dtype=np.float32)
+    for p in range(size):
+        moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))
+    return moved, crowding, spent
+
+
+@njit(cache=True, error_model="numpy")
+def _write_arrivals(field, table, c, rate):  # type: ignore[no-untyped-def]
+    """Turn shares into mass and let it arrive: inflow, what leaves, crowding, and what each pixel pays."""
     start, count, mass = field.start, field.length, field.mass[c]
     size = mass.shape[0]
     inflow, leaving = np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.float32)
@@ -75,19 +97,21 @@ def _arrive(field, table, c, rate):  # type: ignore[no-untyped-def]
             left[i] += flow[i]
     for i in range(count):
         mine[i] += left[i] * (np.float32(1.0) - left[i] * inverse[i])
-    crowding, share = np.empty(size, dtype=np.float32), np.ones(size, dtype=np.float32)
+    crowding = np.empty(size, dtype=np.float32)
     for p in range(size):
         crowding[p] = (mass[p] - leaving[p] + inflow[p] - np.float32(1.0)) / mobile[p]
-    stays, saved = cancel_swaps(field, table, c)
-    for i in range(count):
-        paid[i] -= saved[i]
-    for p in range(size):
-        inflow[p] = max(inflow[p] - stays[p], np.float32(0.0))
-        leaving[p] = max(leaving[p] - stays[p], np.float32(0.0))
-    sent_back = False
+    return inflow, leaving, crowding, paid
+
+
+@njit(cache=True, error_model="numpy")
+def _send_back(field, c, inflow, leaving):  # type: ignore[no-untyped-def]
+    """The share of its inflow each pixel keeps, lowered sweep by sweep until all fit. Updates `leaving`."""
+    start, count, mass = field.start, field.length, field.mass[c]
+    share, sent_back = np.ones(mass.shape[0], dtype=np.float32), False
+    left = leaving[start : start + count]
     for _ in range(SEND_BACK_SWEEPS):
         overfull = 0
-        for p in range(size):
+        for p in range(mass.shape[0]):
             room = max(np.float32(1.0) - mass[p] + leaving[p], np.float32(0.0))
             if share[p] * inflow[p] > room + np.float32(1e-6):
                 share[p] = room / inflow[p]
@@ -101,15 +125,15 @@ def _arrive(field, table, c, rate):  # type: ignore[no-untyped-def]
             kept = share[at : at + count]
             for i in range(count):
                 left[i] += flow[i] * kept[i]
-    if sent_back:
-        paid[:] = 0.0
-        for k in range(field.shift.shape[0]):
-            flow, at = field.shares[c, k], start + field.shift[k]
-            kept, cost = share[at : at + count], np.float32(table.costs[table.ring_of[k]])
-            for i in range(count):
-                paid[i] += flow[i] * kept[i] * cost
-    spent = np.float64(max(add_up(paid, count), np.float32(0.0)))
-    moved = np.empty(size, dtype=np.float32)
-    for p in range(size):
-        moved[p] = min(max(mass[p] - leaving[p] + share[p] * inflow[p], np.float32(0.0)), np.float32(1.0))
-    return moved, crowding, spent
+    return share, sent_back
+
+
+@njit(cache=True, error_model="numpy")
+def _pay(field, table, c, share, paid):  # type: ignore[no-untyped-def]
+    """What each pixel pays for the mass that its targets keep."""
+    paid[:] = 0.0
+    for k in range(field.shift.shape[0]):
+        flow, at = field.shares[c, k], field.start + field.shift[k]
+        kept, cost = share[at : at + field.length], np.float32(table.costs[table.ring_of[k]])
+        for i in range(field.length):
+            paid[i] += flow[i] * kept[i] * cost
