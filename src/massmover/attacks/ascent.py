@@ -24,7 +24,7 @@ from massmover.types import Classifier, Images, Labels, PerImage
 MOST_BOOKED = 3.0  # times the budget; what overfull pixels send back is not paid
 PROBES = 3  # moves that find the first step size
 DRIFT_KEPT, DRIFT_TAKEN = 0.95, 0.2  # momentum of the caps
-DEAREST = 60.0  # highest price; a plan this sharp is a linear programme's
+BLUNT, SHARP = 2.0, 20.0  # bounds of the price at first and at last, times the price before any step
 
 
 class Climbed(NamedTuple):
@@ -152,12 +152,14 @@ class PlanAscent:
             active, gradient = active[standing], gradient[standing] * reach[active[standing]]
             velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
             if not step:
+                at_rest = price.clone()
                 step_size[active] = self._first_size(part.select(standing), potential[active], velocity[active])
             step_size[active] = step_size[active].minimum(self.steepest * price[active].to(step_size))
             rise = step_size[active].view(-1, 1, 1, 1) * velocity[active]
             caps.adapt(active, crowding[standing], growth=growth_of(potential[active], rise), price=price[active])
             potential[active] += rise
-            too_sharp = (self._dearest(step) / price[active]).clamp_max(1).view(-1, 1, 1, 1).to(potential)
+            too_sharp = self._sharpest(step) * at_rest[active] / price[active]
+            too_sharp = too_sharp.clamp_max(1).view(-1, 1, 1, 1).to(potential)
             potential[active] *= too_sharp
             caps.charge[active] *= too_sharp
         return best
@@ -181,13 +183,13 @@ class PlanAscent:
         progress = step / max(self.steps - 1, 1)
         return float(self.first_move * (self.last_move / self.first_move) ** progress)
 
-    def _dearest(self, step: int) -> float:
-        """The highest price at a step, above which prices are scaled down with their potentials.
+    def _sharpest(self, step: int) -> float:
+        """How many times the price at rest a price may be at a step; above that it is scaled down with its potential.
 
-        It rises to its end within 70 % of the steps: caps are found while the plan still gives way.
+        The bound rises to its end within 70 % of the steps: caps are found while the plan still gives way.
         """
         progress = min(step / max(0.7 * (self.steps - 1), 1), 1)
-        return float(2 * self.floor * (DEAREST / (2 * self.floor)) ** progress)
+        return float(BLUNT * (SHARP / BLUNT) ** progress)
 
 
 def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images:
