@@ -11,13 +11,16 @@ from massmover.evaluation.subject import load_subject
 MODEL, DATA = "mnist-standard", "mnist-sample"
 
 
-def finished_run(out: Path, *, count: int, radii: tuple[float, ...]) -> Path:
-    settings = Settings(
-        model=MODEL,
+def settings_of(
+    *, count: int, radii: tuple[float, ...], model: str = MODEL, data: str = DATA, save_examples: int | None = None
+) -> Settings:
+    """Plan ascent on some images, everything else as it is by default."""
+    return Settings(
+        model=model,
         weights=None,
         mean=None,
         std=None,
-        data=DATA,
+        data=data,
         split="test",
         start=0,
         count=count,
@@ -33,10 +36,13 @@ def finished_run(out: Path, *, count: int, radii: tuple[float, ...]) -> Path:
         seed=0,
         batch_size=count,
         device="cpu",
-        save_examples=None,
+        save_examples=save_examples,
     )
+
+
+def finished_run(out: Path, *, count: int, radii: tuple[float, ...]) -> Path:
     subject = load_subject(
         model=MODEL, weights=None, mean=None, std=None, images=DATA, split="test", start=0, count=count, device="cpu"
     )
-    run(subject, settings, out=out)
+    run(subject, settings_of(count=count, radii=radii), out=out)
     return out

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from finished import settings_of
 from massmover.attacks import attack
 from massmover.data import ImageSet
 from massmover.evaluation import subject as subjects
@@ -86,30 +86,8 @@ def answer_of(program: str) -> dict[str, Any]:
     return found
 
 
-def settings_of(count: int) -> Settings:
-    return Settings(
-        model="noise",
-        weights=None,
-        mean=None,
-        std=None,
-        data="noise",
-        split="test",
-        start=0,
-        count=count,
-        attack="ascent",
-        radii=(0.001,),
-        smallest=False,
-        window=5,
-        ground="euclidean",
-        normalisation="image",
-        power=1.0,
-        targeted=False,
-        eight_bit=False,
-        seed=0,
-        batch_size=count,
-        device="cpu",
-        save_examples=0,
-    )
+def noise_settings(count: int, *, radii: tuple[float, ...] = (0.001,)) -> Settings:
+    return settings_of(count=count, radii=radii, model="noise", data="noise", save_examples=0)
 
 
 def subject_of(*shape: int) -> Subject:
@@ -132,7 +110,7 @@ def test_one_photograph_is_attacked_and_proven_in_little_memory() -> None:
 @linux
 @pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_split() -> None:
-    settings = json.dumps(vars(settings_of(24)))
+    settings = json.dumps(vars(noise_settings(24)))
     found = answer_of(f"SETTINGS = {settings!r}" + LIMITED)
     assert found["whole"] != "fits"  # or the test shows nothing
     assert found["records"] == found["mistakes"] == 24
@@ -153,7 +131,7 @@ def refuse_more_than(most: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_halves_give_the_records_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject, settings = subject_of(7, 1, 6, 6), replace(settings_of(7), radii=(0.02, 0.1))
+    subject, settings = subject_of(7, 1, 6, 6), noise_settings(7, radii=(0.02, 0.1))
     whole, pictures = evaluate_batch(subject, settings, range(7))
     asked = refuse_more_than(2, monkeypatch)
     parts, same = evaluate_batch(subject, settings, range(7))
@@ -169,7 +147,7 @@ def test_halves_give_the_records_of_the_whole(monkeypatch: pytest.MonkeyPatch) -
 def test_an_image_too_large_for_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_more_than(0, monkeypatch)
     with pytest.raises(MassmoverError, match=r"image 0 alone does not fit memory .*--window"):
-        evaluate_batch(subject_of(3, 1, 6, 6), settings_of(3), range(3))
+        evaluate_batch(subject_of(3, 1, 6, 6), noise_settings(3), range(3))
 
 
 def test_other_errors_are_not_mistaken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +156,7 @@ def test_other_errors_are_not_mistaken_for_it(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("massmover.evaluation.batch.attack", broken)
     with pytest.raises(RuntimeError, match="something else"):
-        evaluate_batch(subject_of(3, 1, 6, 6), settings_of(3), range(3))
+        evaluate_batch(subject_of(3, 1, 6, 6), noise_settings(3), range(3))
 
 
 def test_a_container_has_no_more_memory_than_it_is_given(tmp_path: Path) -> None:
