@@ -11,7 +11,7 @@ from torch import Tensor
 
 from massmover.adapters.extras import needed
 from massmover.adapters.mover import Mover
-from massmover.checks import first_logits_of, inference_mode_of
+from massmover.classifier import borrowed, first_logits_of
 from massmover.types import Ground, Images, Labels, MassmoverError, Normalisation
 
 EvasionAttack: Any = needed("art.attacks.attack", extra="art").EvasionAttack
@@ -63,7 +63,7 @@ class WassersteinAttack(EvasionAttack):
             raise MassmoverError(f"Unknown setting {next(iter(kwargs))!r}: settings are given when the attack is made.")
         mover = Mover(self.method, self.window, self.ground, self.power, self.normalisation, self.seed)
         images = torch.from_numpy(np.array(x, dtype=np.float32)).to(self.estimator.device)
-        with inference_mode_of(self.estimator.model):
+        with borrowed(self.estimator.model):
             labels = self._labels(images, y)
             batches = zip(*(torch.split(values, self.batch_size) for values in (images, labels)), strict=True)
             adversarial = [

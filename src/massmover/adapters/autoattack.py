@@ -7,7 +7,7 @@ from typing import Literal, overload
 import torch
 
 from massmover.adapters.mover import Mover
-from massmover.checks import inference_mode_of, logits_of
+from massmover.classifier import borrowed, logits_of
 from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
 
 
@@ -60,6 +60,6 @@ class WassersteinAutoAttack:
         adversarial = torch.cat([self.perturb(images, labels) for images, labels in batches])
         if not return_labels:
             return adversarial
-        with inference_mode_of(self.model), torch.no_grad():
+        with borrowed(self.model), torch.no_grad():
             answers = [logits_of(self.model, images).argmax(dim=1) for images in torch.split(adversarial, bs)]
         return adversarial, torch.cat(answers)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from massmover.attacks import AttackResult, SmallestResult, attack, smallest_radius
-from massmover.checks import first_logits_of
+from massmover.classifier import first_logits_of
 from massmover.types import Classifier, Ground, Images, Labels, Normalisation
 
 

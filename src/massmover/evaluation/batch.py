@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from massmover.attacks import attack, smallest_radius
-from massmover.attacks.moves import largest_moves
+from massmover.attacks.show import largest_moves
 from massmover.evaluation.eight_bit import LEVELS, survivor
 from massmover.evaluation.examples import Example, numpy_image
 from massmover.evaluation.records import Record

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from massmover.attacks import attack
-from massmover.checks import inference_mode_of, logits_of
+from massmover.classifier import borrowed, logits_of
 from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.subject import Subject
@@ -69,7 +69,7 @@ def _radius_zero(subject: Subject, settings: Settings, images: Images, labels: L
 def _gradients(subject: Subject, images: Images, labels: Labels) -> Check:
     name = "gradients"
     variable = images.detach().clone().requires_grad_(True)
-    with inference_mode_of(subject.model), torch.enable_grad():
+    with borrowed(subject.model), torch.enable_grad():
         loss = F.cross_entropy(logits_of(subject.model, variable), labels, reduction="sum")
         if not loss.requires_grad:
             return Check(name, False, "the model's answer carries no gradient")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from massmover.attacks.moves import MOVES
+from massmover.attacks.show import MOVES
 from massmover.evaluation.folder import RunFolder
 from massmover.evaluation.records import Record, replace_file
 from massmover.types import Images, MassmoverError

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from massmover import data
-from massmover.checks import check_labels, inference_mode_of, logits_of
+from massmover.classifier import borrowed, logits_of
 from massmover.data import ImageSet
+from massmover.inputs import check_labels
 from massmover.models import load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
 
@@ -49,7 +50,7 @@ class Subject:
 
     def logits(self, images: Images) -> Logits:
         """The model's scores, in eval mode, without gradients."""
-        with torch.no_grad(), inference_mode_of(self.model):
+        with torch.no_grad(), borrowed(self.model):
             return logits_of(self.model, images)
 
     def predictions(self, images: Images) -> Labels:

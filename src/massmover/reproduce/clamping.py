@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from massmover.attacks.pgd import SinkhornAttack
+from massmover.ball import WassersteinBall
 from massmover.evaluation.verify import verify
 from massmover.reproduce import paper
 from massmover.reproduce.curves import Progress, Subject, batches, ramp_for, suited
-from massmover.threat import WassersteinBall
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from massmover.attacks.base import AttackResult
 from massmover.attacks.pgd import Ramp, SinkhornAttack
-from massmover.attacks.result import AttackResult
+from massmover.ball import WassersteinBall, pixel_count
 from massmover.evaluation.verify import verify
-from massmover.threat import WassersteinBall, pixel_count
 from massmover.types import Classifier, Images, Labels, PerImage
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)

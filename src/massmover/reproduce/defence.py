@@ -11,10 +11,10 @@ import torch
 from massmover.attacks.api import Attack
 from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.pgd import SinkhornAttack
+from massmover.ball import WassersteinBall
 from massmover.evaluation.verify import verify
 from massmover.reproduce import paper
 from massmover.reproduce.curves import BATCH, Curve, Progress, Subject, ramp_curve
-from massmover.threat import WassersteinBall
 from massmover.types import Labels
 
 RADII = (10, 20, 50, 100, 200, 400, 800, 1600)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from massmover.checks import check_labels, inference_mode_of, logits_of
+from massmover.classifier import borrowed, logits_of
+from massmover.inputs import check_labels
 from massmover.types import Images, Labels, MassmoverError
 
 
@@ -33,7 +34,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Labels, *, batch_size: in
     labels = check_training_data(images, labels)
     place = next((parameter.device for parameter in model.parameters()), images.device)
     right = 0
-    with inference_mode_of(model), torch.no_grad():
+    with borrowed(model), torch.no_grad():
         for batch, truth in zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True):
             guesses = logits_of(model, as_floats(batch.to(place))).argmax(dim=1)
             right += int((guesses == truth.to(place)).sum())

@@ -10,7 +10,7 @@ import numpy as np
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack, wong
-from massmover.threat import WassersteinBall
+from massmover.ball import WassersteinBall
 from massmover.training.recipe import Adversary
 from massmover.transport.sinkhorn import TRAINING
 from massmover.types import Classifier, Images, Labels, PerImage

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from massmover.attacks.ascent import PlanAscent
-from massmover.threat import WassersteinBall
+from massmover.ball import WassersteinBall
 from massmover.training.batches import accuracy, as_floats
 from massmover.training.checkpoint import Run
 from massmover.types import Labels

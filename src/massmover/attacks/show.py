@@ -7,16 +7,18 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from massmover.attacks.moves import largest_moves
 from massmover.drawing import draw_example, name_panels, notebook_figure
 from massmover.transport.plan import Plan
 from massmover.types import Images, MassmoverError
 
 ROW_HEIGHT = 1.75  # inches
 WIDTH = 6.4
+MOVES = 60  # how many of a plan's largest moves are kept
 
 
 def figure_of(plan: Plan, images: Images, *, rows: Sequence[int], captions: Sequence[str]) -> Any:
@@ -73,3 +75,19 @@ def spread(values: Tensor) -> str:
         return "-"
     low, high = float(values.min()), float(values.max())
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def largest_moves(plan: Plan, row: int) -> NDArray[np.float32]:
+    """The largest moves of one image's plan, heaviest first; what stays is no move. Unused rows have mass 0.
+
+    Returns (MOVES, 6): channel, from row, from column, to row, to column, mass.
+    """
+    flows = plan.flows[row].detach().cpu().clone()  # (C, K, H, W)
+    flows[:, 0] = 0
+    mass, position = flows.flatten().topk(min(MOVES, flows.numel()))
+    channel, move, y, x = np.unravel_index(position.numpy(), tuple(flows.shape))
+    step = np.asarray(plan.window.offsets)[move]
+    columns = (channel, y, x, y + step[:, 0], x + step[:, 1], mass.numpy())
+    table = np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
+    table[table[:, 5] <= 0] = 0
+    return np.concatenate([table, np.zeros((MOVES - len(table), 6), dtype=np.float32)])
