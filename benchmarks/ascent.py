@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from massmover.attacks.problem import Problem
 from torch import Tensor, nn
 
 from benchmarks.clock import interleaved
 from massmover import WassersteinBall
 from massmover.attacks.ascent import Caps, PlanAscent, growth_of
 from massmover.attacks.pgd import SinkhornAttack
-from massmover.attacks.problem import Problem
 from massmover.attacks.smallest import smallest_radius
 from massmover.data import load
 from massmover.models import load_model, resnet20

@@ -12,6 +12,7 @@ import time
 from typing import NamedTuple
 
 import torch
+from massmover.transport.lambert import wright_omega
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,7 +20,6 @@ from massmover import WassersteinBall
 from massmover.attacks.pgd import scaled
 from massmover.data import ImageSet, load
 from massmover.models import load_model
-from massmover.transport.lambert import wright_omega
 from massmover.transport.sinkhorn import ATTACK, ConstrainedSinkhorn, Projection
 from massmover.types import Images
 

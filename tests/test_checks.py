@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from massmover.checks import check_images, check_labels, check_radius, inference_mode_of, logits_of
 from torch import Tensor, nn
 
-from massmover.checks import check_images, check_labels, check_radius, inference_mode_of, logits_of
 from massmover.types import MassmoverError
 
 

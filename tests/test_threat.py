@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-
 from massmover.threat import WassersteinBall, pixel_count
+
 from massmover.types import MassmoverError
 
 

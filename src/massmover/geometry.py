@@ -97,7 +97,7 @@ class Ring:
 
 @lru_cache(maxsize=64)
 def _kept_tensor(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers as a tensor that stays on its device: to make one anew would wait for the device. Not to be written to."""
+    """Numbers as a tensor that stays on its device: to make one anew would wait for it. Not to be written to."""
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 

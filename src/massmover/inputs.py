@@ -146,5 +146,5 @@ def check_settings(value: object, *, whole: Mapping[str, int], positive: Sequenc
             raise MassmoverError(f"{kind}({name}={given!r}): {name} must be a whole number, {least} or more")
     for name in positive:
         given = getattr(value, name)
-        if isinstance(given, bool) or not isinstance(given, numbers.Real) or not (math.isfinite(given) and given > 0):
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < math.inf:
             raise MassmoverError(f"{kind}({name}={given!r}): {name} must be a positive number")

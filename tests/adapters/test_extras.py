@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from massmover.adapters.extras import MissingExtraError, needed
+from massmover.adapters.mover import MissingExtraError, needed
 from massmover.types import MassmoverError
 
 # An entry of None makes an import fail as if the library were not installed.

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from massmover.threat import WassersteinBall
 from scipy.optimize import linprog
 from torch import Tensor, nn
 
@@ -14,7 +15,6 @@ from massmover.attacks import METHODS, attack
 from massmover.attacks.pgd import DIRECTIONS, Direction, Ramp, SinkhornAttack, scaled, wong
 from massmover.evaluation.verify import verify
 from massmover.models import load_model
-from massmover.threat import WassersteinBall
 from massmover.transport.sinkhorn import ConstrainedSinkhorn
 from massmover.types import MassmoverError
 from scenes import random_images

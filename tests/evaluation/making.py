@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import Record
 
 
 def record(index: int = 0, radius: float = 0.1, **changes: Any) -> Record:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from making import record, settings
 
-from massmover.evaluation import records
-from massmover.evaluation.folder import RunFolder, check_new, check_resumable, check_room, merge_records
+from massmover.evaluation import store as records
+from massmover.evaluation.store import RunFolder, check_new, check_resumable, check_room, merge_records
 from massmover.types import MassmoverError
 
 

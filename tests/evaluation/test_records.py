@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from making import broken, record
 
-from massmover.evaluation import records
+from massmover.evaluation import store as records
 from massmover.types import MassmoverError
 
 

@@ -10,7 +10,7 @@ from making import broken, record, settings
 from torch import Tensor, nn
 
 from massmover.data import load
-from massmover.evaluation import checks
+from massmover.evaluation import sanity as checks
 from massmover.evaluation.subject import Subject
 from massmover.models import FunctionModel, load_model
 from massmover.types import Classifier

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 
 from making import broken, record, settings
 
-from massmover.evaluation import records
-from massmover.evaluation.folder import RunFolder
+from massmover.evaluation import store as records
+from massmover.evaluation.store import RunFolder
 from massmover.evaluation.summary import summarise
 from massmover.report import charts, load_run, write_page
 from massmover.report.figures import write_figures
@@ -142,7 +142,7 @@ def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
 
 
 def test_the_report_computes_nothing_with_torch() -> None:
-    allowed = {"massmover.evaluation", "massmover.evaluation.records", "massmover.evaluation.folder"}
+    allowed = {"massmover.evaluation", "massmover.evaluation.store"}
     allowed |= {"massmover.evaluation.settings", "massmover.evaluation.summary", "massmover.drawing", "massmover.types"}
     for path in (Path(charts.__file__).parent).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

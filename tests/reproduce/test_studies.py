@@ -10,21 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from massmover.attacks.result import AttackResult
+from massmover.threat import WassersteinBall
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from massmover.attacks.ascent import PlanAscent
-from massmover.attacks.result import AttackResult
 from massmover.cli import app, studies
 from massmover.models import load_model
 from massmover.reproduce import defence as defences
 from massmover.reproduce import paper
-from massmover.reproduce.curves import Subject
+from massmover.reproduce.curves import Subject, lineup, short_name
 from massmover.reproduce.defence import Printed, defence, printed_for, standing_curve
-from massmover.reproduce.distance import DISTANCE, L2, WASSERSTEIN, distance
-from massmover.reproduce.lineup import lineup, short_name
-from massmover.reproduce.natural import ACCURACY, CLEAN, NAMES, natural
-from massmover.threat import WassersteinBall
+from massmover.reproduce.natural import ACCURACY, CLEAN, DISTANCE, L2, NAMES, WASSERSTEIN, distance, natural
 from massmover.types import Classifier, Images, Labels
 
 

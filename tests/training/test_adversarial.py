@@ -13,7 +13,7 @@ from massmover.attacks.ascent import PlanAscent
 from massmover.data import load
 from massmover.models import lenet, load_model
 from massmover.training import RECIPES, Adversary, Recipe, train
-from massmover.training.examples import moved_images
+from massmover.training.adversary import moved_images
 from massmover.training.loop import loss_of
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.types import MassmoverError

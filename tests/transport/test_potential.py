@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from massmover.threat import WassersteinBall
+from massmover.transport.roots import decreasing_root
 from scipy.optimize import brentq
 
 from dense import cost_matrix
 from massmover.evaluation.verify import verify
-from massmover.threat import WassersteinBall
 from massmover.transport.potential import certified_move, move_mass_torch, priced_plan
-from massmover.transport.roots import decreasing_root
 from scenes import dtypes, random_images, seeds, shapes, windows
 
 radii = st.floats(-4, 1).map(lambda exponent: 10.0**exponent)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from massmover.threat import WassersteinBall
 from torch import Tensor
 
 from massmover.evaluation.verify import verify
 from massmover.geometry import Window
-from massmover.threat import WassersteinBall
 from massmover.transport import potential as potentials
 from massmover.transport import repair as repairs
 from massmover.transport.plan import Plan, certify

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from massmover.threat import WassersteinBall
 
 from massmover.evaluation.verify import verify
 from massmover.geometry import Window, scatter, window_for
-from massmover.threat import WassersteinBall
 from massmover.transport.plan import Certificate, Plan, certify
 from massmover.transport.repair import PROPORTIONAL_SWEEPS, repair, returned_share, sendable, without_swaps
 from scenes import dtypes, random_images, seeds, shapes, windows

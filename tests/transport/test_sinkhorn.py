@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from massmover.threat import WassersteinBall
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
@@ -15,7 +16,6 @@ from torch import Tensor
 import massmover.transport.sinkhorn as sinkhorn
 from dense import cost_matrix
 from massmover.evaluation.verify import verify
-from massmover.threat import WassersteinBall
 from massmover.transport.sinkhorn import (
     ATTACK,
     TRAINING,

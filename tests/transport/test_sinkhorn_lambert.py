@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.special import wrightomega
-
 from massmover.transport.lambert import wright_omega
+from scipy.special import wrightomega
 
 pytest.importorskip("numba")
 from massmover.transport.sinkhorn_rings import wright_omega as wright_omega_of_one

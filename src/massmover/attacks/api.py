@@ -65,9 +65,11 @@ def method_of(method: str | Attack) -> Attack:
 
 def ball_of(ball: WassersteinBall | None, radius: float | PerImage | None) -> WassersteinBall:
     """The ball the caller means by one of two arguments."""
-    if (ball is None) == (radius is None):
-        raise MassmoverError("give either radius= or ball=WassersteinBall(...), one of the two")
-    return WassersteinBall(radius) if ball is None else ball
+    if ball is not None and radius is None:
+        return ball
+    if radius is not None and ball is None:
+        return WassersteinBall(radius)
+    raise MassmoverError("give either radius= or ball=WassersteinBall(...), one of the two")
 
 
 def posed(

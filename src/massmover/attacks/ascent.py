@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -136,9 +137,9 @@ class PlanAscent:
             seen = seen + margin.sum()
             climbing = found.margin <= self.confidence
             better = climbing & (margin > found.margin)
-            now = (capped, move.images, move.price, here.booked, margin.to(found.margin))
-            kept = (_where(better, new, old) for new, old in zip(now, found[:5], strict=True))
-            found = Climbed(*kept, found.steps + climbing)
+            steps = found.steps + climbing
+            now = Climbed(capped, move.images, move.price, here.booked, margin.to(found.margin), steps)
+            found = Climbed(*map(partial(_where, better), now, found))._replace(steps=steps)
             # step
             here = self._stepped(step, part, here, move, gradient * reach)
         best.put(active, found)

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from massmover import data
+from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, logits_of
 from massmover.data import ImageSet
+from massmover.evaluation.settings import Settings
 from massmover.inputs import check_labels
 from massmover.models import load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
@@ -61,6 +63,17 @@ class Subject:
         """Whether every pixel is a whole number of 255ths."""
         pixels = self.images.images
         return pixels.dtype == torch.uint8 or bool(((pixels * 255).round() / 255 - pixels).abs().max() < 1e-6)
+
+
+def ball_for(settings: Settings, radius: float) -> WassersteinBall:
+    """The ball that some settings mean, at a radius."""
+    return WassersteinBall(
+        radius,
+        window=settings.window,
+        ground=settings.ground,
+        power=settings.power,
+        normalisation=settings.normalisation,
+    )
 
 
 @contextmanager

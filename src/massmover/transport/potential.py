@@ -148,12 +148,14 @@ def move_mass(pull: Pull, balls: Balls) -> Move:
     For the search, in float32 whatever the images' dtype; the proof is made anew in float64.
     """
     if balls.backend == "numba":
-        from massmover.transport.kernels.plan import move_mass_numba as move
-    elif balls.backend == "triton":
-        from massmover.transport.kernels.triton import move_mass_triton as move
-    else:
-        move = move_mass_torch
-    return move(pull, balls)
+        from massmover.transport.kernels.plan import move_mass_numba
+
+        return move_mass_numba(pull, balls)
+    if balls.backend == "triton":
+        from massmover.transport.kernels.triton import move_mass_triton
+
+        return move_mass_triton(pull, balls)
+    return move_mass_torch(pull, balls)
 
 
 def move_mass_torch(pull: Pull, balls: Balls) -> Move:

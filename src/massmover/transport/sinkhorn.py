@@ -205,7 +205,8 @@ class Task(NamedTuple):
 
     def select(self, keep: Tensor) -> Task:
         """The projections of some of the images."""
-        return Task(*(field[keep] for field in self[:6]), self.sharpness, self.limit)
+        wanted, originals, budget, relative, cap, tolerance = (field[keep] for field in self[:6])
+        return Task(wanted, originals, budget, relative, cap, tolerance, self.sharpness, self.limit)
 
 
 def sweep(potential: Images, task: Task, window: Window, *, sharpness: PerImage, price: PerImage) -> Sweep:

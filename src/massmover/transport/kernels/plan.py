@@ -3,8 +3,8 @@
 The arithmetic of `potential.move_mass_torch` and, in float64, of `potential.priced_plan` with `repair.kept_moves`
 (docs/algorithms.md, sections 2 and 4). An image is laid out flat with a border as wide as the window, so that a move
 is one shift for all pixels and every loop runs over a stretch of memory. The search calls these kernels with float32
-arrays, the proof with float64: the arrays decide. What a kernel returns for a proof is measured by `plan.certify`, which
-shares no code with it.
+arrays, the proof with float64: the arrays decide. What a kernel returns for a proof is measured by `plan.certify`,
+which shares no code with it.
 
 Numba infers the types of what it compiles and reads no annotations, so the kernels carry none. Its cache watches this
 file alone: every constant and every function that a kernel uses stands here.

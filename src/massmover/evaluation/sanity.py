@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from massmover.attacks import attack
 from massmover.classifier import borrowed, logits_of
-from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
-from massmover.evaluation.subject import Subject
+from massmover.evaluation.store import Record
+from massmover.evaluation.subject import Subject, ball_for
 from massmover.types import Images, Labels
 
 PROBED = 8  # images that the model is tried on before the run
@@ -52,13 +52,10 @@ def _radius_zero(subject: Subject, settings: Settings, images: Images, labels: L
         subject.model,
         images,
         labels,
-        radius=0.0,
+        ball=ball_for(settings, 0.0),
         method=settings.attack,
-        window=settings.window,
-        ground=settings.ground,
-        power=settings.power,
-        normalisation=settings.normalisation,
         seed=settings.seed,
+        backend=settings.backend,
     )
     clean = int((subject.predictions(images) == labels).sum())
     attacked = int((subject.predictions(result.images) == labels).sum())

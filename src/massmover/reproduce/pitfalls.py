@@ -1,4 +1,4 @@
-"""Section 4 of the paper: how far clamping carries an image out of the ball it was projected onto."""
+"""Sections 3 and 4 of the paper: what goes wrong when mass is not kept, by dimming and by clamping."""
 
 from __future__ import annotations
 
@@ -6,11 +6,46 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from massmover.attacks.pgd import SinkhornAttack
+from massmover.attacks.base import Problem
+from massmover.attacks.pgd import Schedule, SinkhornAttack
 from massmover.ball import WassersteinBall
 from massmover.evaluation.verify import verify
 from massmover.reproduce import paper
 from massmover.reproduce.curves import Progress, Subject, batches, ramp_for, suited
+
+
+@dataclass(frozen=True)
+class Dimming:
+    """Percent wrong before and after dividing every pixel by a factor."""
+
+    factor: float
+    wrong_before: float
+    wrong_after: float
+    paper: float
+    wrong_at: dict[int, float]  # percent wrong at other factors
+    count: int
+
+
+FACTORS = (3, 10, 20, 30, 40, 50)
+
+
+def dimming(subject: Subject, *, factor: float = paper.DIMMING_FACTOR) -> Dimming:
+    """Divide the images by a factor. Normalised to mass 1 they are unchanged: the distance is 0."""
+    return Dimming(
+        factor=factor,
+        wrong_before=100 - subject.clean_accuracy(),
+        wrong_after=percent_wrong(subject, factor),
+        paper=paper.DIMMING_MISCLASSIFIED,
+        wrong_at={other: percent_wrong(subject, other) for other in FACTORS},
+        count=len(subject.images),
+    )
+
+
+def percent_wrong(subject: Subject, factor: float) -> float:
+    """Percent of the images that are misclassified once divided by a factor."""
+    with torch.no_grad():
+        logits = torch.cat([subject.model(part / factor) for part in torch.split(subject.images, 1000)])
+    return 100 * float((logits.argmax(dim=1) != subject.labels).float().mean())
 
 
 @dataclass(frozen=True)
@@ -38,13 +73,13 @@ def clamping(subject: Subject, *, progress: Progress | None = None) -> Clamping:
     over, lost = [], []
     done = failed = 0
     for images, labels in batches(subject):
-        found = attack.pursue(subject.model, images, labels, ball=WassersteinBall(0.0), radii=radii, certify=False)
-        with torch.no_grad():
-            won = (subject.model(found.images).argmax(dim=1) != labels) & (found.radius > 0)
+        problem = Problem(WassersteinBall(0.0).around(images), labels)
+        found, radius = attack.pursue(subject.model, problem, Schedule.growing(problem, radii), certify=False)
+        won = problem.fooled(subject.model, found.images) & (radius > 0)
         if bool(won.any()):
-            judged = verify(images[won], found.images[won], found.radius[won])
+            judged = verify(images[won], found.images[won], radius[won])
             failed += judged.violations
-            over.append(100 * (judged.distance / found.radius[won] - 1))
+            over.append(100 * (judged.distance / radius[won] - 1))
             lost.append(100 * judged.mass_drift)
         done += len(images)
         if progress is not None:

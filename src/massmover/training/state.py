@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from massmover.models.weights import current_umask
-from massmover.training.average import WeightAverage
+from massmover.files import replace_through
 from massmover.training.recipe import Recipe
 from massmover.types import MassmoverError
 
@@ -89,9 +86,9 @@ class Run:
             "best": self.best,
             "history": [dataclasses.asdict(line) for line in self.history],
         }
-        _replace(folder / CHECKPOINT, lambda path: torch.save(state, path))
+        replace_through(folder / CHECKPOINT, lambda path: torch.save(state, path))
         lines = "".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in self.history)
-        _replace(folder / HISTORY, lambda path: path.write_text(lines))
+        replace_through(folder / HISTORY, lambda path: path.write_text(lines))
 
     def resume(self, folder: Path) -> None:
         """Go on from the checkpoint of a folder; without one, from the start."""
@@ -126,14 +123,38 @@ def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> Non
         )
 
 
-def _replace(target: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the target and take its place, so that a run killed meanwhile leaves the old file whole."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-    os.close(handle)
-    try:
-        write(Path(name))
-        Path(name).chmod(0o666 & ~current_umask())  # mkstemp makes private files
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+class WeightAverage:
+    """An exponential running average of a model's weights and of its normalisation statistics."""
+
+    def __init__(self, model: nn.Module, *, decay: float) -> None:
+        """Start from the model's present weights."""
+        self.decay = decay
+        self.updates = 0
+        self.state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Move the average a little towards the model's present weights."""
+        self.updates += 1
+        # A short memory at first: otherwise the random initial weights stay in the average of a short run.
+        decay = min(self.decay, self.updates / (self.updates + 10))
+        for name, value in model.state_dict().items():
+            if value.is_floating_point():
+                self.state[name].lerp_(value, 1 - decay)
+            else:
+                self.state[name].copy_(value)  # counters are not averaged
+
+    def copy_to(self, model: nn.Module) -> None:
+        """Give the model the averaged weights; with no averaging it keeps its last ones."""
+        if self.decay > 0:
+            model.load_state_dict(self.state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"updates": self.updates, "state": self.state}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.updates = saved["updates"]
+        for name, value in self.state.items():
+            value.copy_(saved["state"][name])
