@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
-from massmover.checks import check_images, check_labels, check_radius, inference_mode_of, logits_of
-from torch import Tensor, nn
+from torch import Tensor
 
+from massmover.inputs import check_images, check_labels, check_radius
 from massmover.types import MassmoverError
 
 
@@ -22,6 +21,15 @@ def test_good_images_pass_through(dtype: torch.dtype) -> None:
     images = torch.rand(2, 3, 4, 5, dtype=dtype)
     assert torch.equal(check_images(images), images)
     assert check_images(images).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back_as_float32_that_holds_it_exactly(dtype: torch.dtype) -> None:
+    images = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    checked = check_images(images)
+    assert checked.dtype == torch.float32
+    assert torch.equal(checked.to(dtype), images)
+    assert torch.equal(checked.double(), images.double())
 
 
 def test_the_result_is_detached() -> None:
@@ -76,7 +84,7 @@ def test_an_empty_batch_is_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "message"),
-    [(torch.uint8, r"images\.float\(\) / 255"), (torch.int64, "float32 or float64"), (torch.float16, "float16")],
+    [(torch.uint8, r"images\.float\(\) / 255"), (torch.int64, "float32 or float64"), (torch.complex64, "complex64")],
 )
 def test_other_number_types_are_refused(dtype: torch.dtype, message: str) -> None:
     with pytest.raises(MassmoverError, match=message):
@@ -154,87 +162,3 @@ def test_the_number_of_radii_must_agree() -> None:
         check_radius(torch.ones(2), batch=3)
     with pytest.raises(MassmoverError, match=r"shape \(B,\); got \(2, 1\)"):
         check_radius(torch.ones(2, 1))
-
-
-def half_frozen_model() -> nn.Sequential:
-    """A model in train mode, of which one layer is in eval mode and one parameter frozen, with a gradient."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(), nn.Linear(3, 2)).train()
-    model[2].eval()
-    model.get_parameter("1.bias").requires_grad_(False)
-    model.get_parameter("1.weight").grad = torch.full((3, 4), 7.0)
-    return model
-
-
-def flags(model: nn.Module) -> tuple[list[bool], list[bool]]:
-    return [module.training for module in model.modules()], [value.requires_grad for value in model.parameters()]
-
-
-def test_a_model_is_given_back_as_it_was() -> None:
-    model = half_frozen_model()
-    before = flags(model)
-    with inference_mode_of(model):
-        assert not any(flags(model)[0] + flags(model)[1])
-    assert flags(model) == before
-
-
-def test_a_model_is_given_back_after_an_exception_too() -> None:
-    model = half_frozen_model()
-    before = flags(model)
-    with pytest.raises(RuntimeError, match="halfway"), inference_mode_of(model):
-        raise RuntimeError("halfway")
-    assert flags(model) == before
-
-
-def test_gradients_reach_the_images_and_only_them() -> None:
-    model = half_frozen_model()
-    statistics = model.get_buffer("2.running_mean").clone()
-    images = torch.rand(5, 1, 2, 2, requires_grad=True)
-    with inference_mode_of(model):
-        torch.autograd.backward(model(images).sum())
-    assert images.grad is not None
-    assert images.grad.any()
-    kept = model.get_parameter("1.weight").grad
-    assert kept is not None
-    assert torch.equal(kept, torch.full((3, 4), 7.0))
-    assert model.get_parameter("4.weight").grad is None
-    assert torch.equal(model.get_buffer("2.running_mean"), statistics)
-
-
-def test_a_function_is_left_alone() -> None:
-    with inference_mode_of(lambda images: images.flatten(1)):
-        pass
-
-
-def test_logits_pass_through_with_their_gradient() -> None:
-    images = torch.rand(2, 1, 2, 2, requires_grad=True)
-    logits = logits_of(lambda batch: batch.flatten(1) * 2, images)
-    assert torch.equal(logits, images.flatten(1) * 2)
-    assert logits.requires_grad
-
-
-def test_an_answer_with_logits_is_opened() -> None:
-    answer = logits_of(lambda batch: SimpleNamespace(logits=batch.flatten(1)), torch.ones(2, 1, 2, 2))  # type: ignore[arg-type,return-value]
-    assert answer.shape == (2, 4)
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (torch.zeros(3, 10), r"\(2, classes\) for 2 images; got \(3, 10\)"),
-        (torch.zeros(2), r"got \(2,\)"),
-        (torch.zeros(2, 10, 1, 1), r"got \(2, 10, 1, 1\)"),
-        (torch.zeros(2, 0), r"got \(2, 0\)"),
-        (torch.zeros(2, 10, dtype=torch.long), "not the predicted classes"),
-        (torch.tensor([[0.0, 1.0], [math.nan, 0.0]]), "1 of 2 images, the first is number 1"),
-        (torch.tensor([[math.inf, 1.0], [0.0, 0.0]]), "the first is number 0"),
-        ((torch.zeros(2, 10),), "got tuple"),
-        (None, "got NoneType"),
-    ],
-)
-def test_answers_that_are_no_logits_are_refused(answer: object, message: str) -> None:
-    with pytest.raises(MassmoverError, match=message):
-        logits_of(lambda _: answer, torch.zeros(2, 1, 2, 2))  # type: ignore[arg-type,return-value]
-
-
-def test_no_logits_for_no_images() -> None:
-    assert logits_of(lambda batch: batch.flatten(1), torch.zeros(0, 1, 2, 2)).shape == (0, 4)

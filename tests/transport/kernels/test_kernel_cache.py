@@ -14,7 +14,8 @@ pytest.importorskip("numba")
 SCRIPT = """
 import hashlib, torch
 from massmover import WassersteinBall
-from massmover.attacks.problem import Problem
+from massmover.transport.potential import Pull, move_mass
+from massmover.transport.repair import settled
 from massmover.transport.sinkhorn import ConstrainedSinkhorn
 
 torch.set_num_threads(1)
@@ -22,23 +23,20 @@ random = torch.Generator().manual_seed(0)
 images = torch.rand(4, 1, 12, 11, generator=random) * (torch.rand(4, 1, 12, 11, generator=random) < 0.5)
 digest = hashlib.sha256()
 for radius in (0.01, 0.2):
-    problem = Problem.of(images, torch.zeros(4, dtype=torch.int64), ball=WassersteinBall(radius))
+    balls = WassersteinBall(radius).around(images, backend="numba")
     price = None
     for scale in (1.0, 30.0, 300.0):
         potential = scale * torch.rand(images.shape, generator=random)
-        move = problem.move(potential, price=price, floor=3.0, booked=problem.budget)
+        move = move_mass(Pull(potential, price, floor=3.0, booked=balls.budget), balls)
         price = move.price
         for found in move:
             digest.update(found.numpy().tobytes())
-    proof = problem.prove(potential, price=price, floor=3.0, booked=2 * problem.budget)
+    proof = settled(Pull(potential, price, floor=3.0, booked=2 * balls.budget).moves(balls), balls)
     for found in (proof.plan.flows, proof.images, proof.sweeps, *proof.certificate):
         digest.update(found.numpy().tobytes())
     projected = ConstrainedSinkhorn(1e-3).project(
         images.double() + torch.rand(images.shape, generator=random),
-        originals=images.double(),
-        budget=problem.budget,
-        weights=problem.weights,
-        window=problem.window,
+        WassersteinBall(radius).around(images.double(), backend="numba"),
     )
     digest.update(projected.images.numpy().tobytes())
 print(digest.hexdigest())
