@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -104,10 +105,12 @@ class Balls:
         """Balls around the same images with other radii."""
         return replace(self, budget=budget.to(self.budget))
 
+    @cached_property
     def mass(self) -> PerImage:
         """The mass of each image, in its own dtype."""
         return self.originals.sum(dim=(1, 2, 3))
 
+    @cached_property
     def relative(self) -> PerChannel:
         """Channel weights over the weight of the whole image: all 1 when mass is normalised per image."""
         return self.weights * self.originals.sum(dim=(1, 2, 3), dtype=torch.float64).unsqueeze(-1)

@@ -77,9 +77,10 @@ class Window:
         costs = tuple(self.cost(dy, dx) for dy in rows for dx in columns)
         return _kept_tensor(costs, like.dtype, like.device).view(len(rows), len(columns))
 
-    def ring_costs(self, like: Tensor) -> Tensor:
-        """What staying costs, and each of the R rings: a tensor (1 + R,) of the dtype and device of another."""
-        return _kept_tensor((0.0, *(ring.cost for ring in self.rings)), like.dtype, like.device)
+    def ring_moments(self, like: Tensor) -> Tensor:
+        """What staying costs and each of the R rings, and the squares: (2, 1 + R), of another's dtype and device."""
+        costs = (0.0, *(ring.cost for ring in self.rings))
+        return _kept_tensor((*costs, *(cost * cost for cost in costs)), like.dtype, like.device).view(2, -1)
 
 
 @dataclass(frozen=True)

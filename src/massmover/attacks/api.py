@@ -55,7 +55,7 @@ def attack(
 def method_of(method: str | Attack) -> Attack:
     """The attack of a name, or the attack itself."""
     if not isinstance(method, str):
-        if not callable(getattr(method, "run", None)):
+        if isinstance(method, type) or not callable(getattr(method, "run", None)):
             raise MassmoverError(f"method is {method!r}: give a name, or an attack such as PlanAscent(steps=20)")
         return method
     if method not in METHODS:

@@ -116,8 +116,8 @@ class PlanAscent:
     def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
         """One ascent from given potentials."""
         best = _unmoved(problem, start=start)
-        part, here, found = problem, self._base(problem, start), best
-        active, seen = torch.arange(len(problem), device=start.device), problem.balls.mass().new_zeros(())
+        part, here, found = problem, self._base(problem, start), _unmoved(problem, start=start)
+        active, seen = torch.arange(len(problem), device=start.device), problem.balls.mass.new_zeros(())
         reach, block = problem.balls.within_reach(), default_block(problem.balls.backend)
         for step in range(self.steps):
             # finished images leave, a block of steps at a time: to look who is done waits for the device
@@ -150,12 +150,12 @@ class PlanAscent:
         """Where an ascent begins."""
         zeros, budget = torch.zeros_like(start), problem.balls.budget
         price = torch.full_like(budget, 2 * self.floor)
-        size = torch.ones_like(problem.balls.mass())
+        size = torch.ones_like(problem.balls.mass)
         return Position(start, zeros, problem.images, zeros, zeros, size, price, budget, price)
 
     def _stepped(self, step: int, problem: Problem, here: Position, move: Move, gradient: Images) -> Position:
         """The next position: up the gradient, by the mass that this step should move."""
-        mass, budget, price = problem.balls.mass().clamp_min(1e-30), problem.balls.budget, move.price
+        mass, budget, price = problem.balls.mass.clamp_min(1e-30), problem.balls.budget, move.price
         velocity = self.momentum * here.velocity + (1 - self.momentum) * _unit(gradient)
         if step:
             at_rest = here.at_rest
@@ -184,7 +184,7 @@ class PlanAscent:
 
     def _first_size(self, problem: Problem, potential: Images, velocity: Images) -> PerImage:
         """The step size with which a first step moves the mass it should; found without asking the model."""
-        mass, budget = problem.balls.mass(), problem.balls.budget
+        mass, budget = problem.balls.mass, problem.balls.budget
         size, mass = torch.ones_like(mass), mass.clamp_min(1e-30)
         wanted = self._wanted_move(0) * budget.clamp_max(1).to(mass)
         here = moved_within(Pull(potential, None, self.floor), problem)
@@ -268,7 +268,7 @@ def _unmoved(problem: Problem, *, start: Images) -> Climbed:
         images=problem.images.clone(),
         price=torch.zeros_like(problem.balls.budget),
         booked=problem.balls.budget.clone(),
-        margin=torch.full_like(problem.balls.mass(), -torch.inf),
+        margin=torch.full_like(problem.balls.mass, -torch.inf),
         steps=torch.zeros_like(problem.labels),
     )
 

@@ -43,7 +43,7 @@ class FrankWolfe:
         with borrowed(model):
             wrong = problem.fooled(model, problem.images)  # a clean mistake needs no move
             flows, best = (problem.balls.staying(dtype=torch.float32) for _ in range(2))
-            highest = torch.full_like(problem.balls.mass(), -torch.inf)
+            highest = torch.full_like(problem.balls.mass, -torch.inf)
             steps, price = torch.zeros_like(problem.labels), torch.ones_like(problem.balls.budget)
             active = torch.nonzero(~wrong).flatten()
             for step in range(self.steps + 1):

@@ -152,7 +152,7 @@ class SinkhornAttack:
         images = problem.images
         current, best = images.clone(), images.clone()
         duals, best_duals = Duals.at_home(problem.balls), Duals.at_home(problem.balls)
-        best_margin = torch.full_like(problem.balls.mass(), -torch.inf)
+        best_margin = torch.full_like(problem.balls.mass, -torch.inf)
         radius, steps = torch.zeros_like(problem.balls.budget), torch.zeros_like(problem.labels)
         active = torch.arange(len(problem), device=images.device)
         with borrowed(model):

@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     """
 
     sums: Tensor  # (B, C, 1 + R, H, W)
-    costs: Tensor  # (1 + R,)
+    costs: Tensor  # (2, 1 + R): the cost of each ring, and its square
     paid: Images  # mass times the weight of its channel
     relative: PerChannel
 
@@ -90,9 +90,9 @@ class Rows(NamedTuple):
         """The rows of some potentials, in their dtype."""
         return cls(
             sums=log_rings(potential, window=balls.window),
-            costs=balls.window.ring_costs(potential),
+            costs=balls.window.ring_moments(potential),
             paid=balls.originals.to(potential) * balls.weights.to(potential)[:, :, None, None],
-            relative=balls.relative(),
+            relative=balls.relative,
         )
 
     def unit(self, price: PerImage) -> Tensor:
@@ -101,12 +101,11 @@ class Rows(NamedTuple):
 
     def scores(self, price: PerImage) -> Tensor:
         """Logarithms of what each pixel would send to each ring, not yet divided by their sum."""
-        return self.sums - self.unit(price).unsqueeze(2) * self.costs.view(-1, 1, 1)
+        return self.sums - self.unit(price).unsqueeze(2) * self.costs[0].view(-1, 1, 1)
 
     def spent(self, price: PerImage) -> tuple[PerImage, PerImage]:
         """Cost of the plan at a price, and its derivative by the price; added up in float64."""
-        moments = torch.stack([self.costs, self.costs.square()])
-        first, second = (moments @ self.scores(price).softmax(dim=2).flatten(-2)).unbind(dim=-2)  # (B, C, H W)
+        first, second = (self.costs @ self.scores(price).softmax(dim=2).flatten(-2)).unbind(dim=-2)  # (B, C, H W)
         paid = self.paid.flatten(-2)
         cost = (paid * first).sum(dim=-1, dtype=torch.float64)
         spread = (paid * (second - first.square())).sum(dim=-1, dtype=torch.float64)

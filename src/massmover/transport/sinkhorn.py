@@ -126,7 +126,7 @@ class ConstrainedSinkhorn:
             wanted=images.double() / mass,
             originals=x / mass,
             budget=balls.budget,
-            relative=balls.relative(),
+            relative=balls.relative,
             cap=(1 / mass).flatten() if self.box else torch.full_like(balls.budget, torch.inf),
             tolerance=torch.full_like(balls.budget, self.tolerance.mass),
             sharpness=1 / self.temperature,
@@ -158,7 +158,7 @@ def plan_of(duals: Duals, balls: Balls) -> Plan:
     The softmax needs no range: nothing underflows at any temperature.
     """
     x, window = balls.originals.double(), balls.window
-    unit = duals.budget.view(-1, 1) * balls.relative()  # (B, C)
+    unit = duals.budget.view(-1, 1) * balls.relative  # (B, C)
     inside = reachable(window, height=x.shape[-2], width=x.shape[-1], like=x)
     logits = gather(duals.target, window=window) - unit[:, :, None, None, None] * window.cost_tensor(x)[:, None, None]
     shares = logits.masked_fill(inside == 0, -torch.inf).softmax(dim=2)
@@ -212,7 +212,7 @@ class Task(NamedTuple):
 def sweep(potential: Images, task: Task, window: Window, *, sharpness: PerImage, price: PerImage) -> Sweep:
     """Solve for source and budget duals given the target dual, and see what arrives."""
     paid = task.originals * task.relative[:, :, None, None]
-    rows = Rows(log_rings(potential, window=window), window.ring_costs(paid), paid, task.relative)
+    rows = Rows(log_rings(potential, window=window), window.ring_moments(paid), paid, task.relative)
     price = decreasing_root(rows.spent, target=task.budget, guess=price, accuracy=1e-6, steps=200)
     source = task.originals.log() - rows.scores(price).logsumexp(dim=2)
     arriving = rows._replace(sums=log_rings(source, window=window)).scores(price).logsumexp(dim=2)

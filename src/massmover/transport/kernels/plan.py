@@ -140,7 +140,7 @@ def _given(pull: Pull, balls: Balls, *, dtype: torch.dtype) -> Given:
         balls.originals.to(dtype).contiguous().numpy(),
         pull.budget(balls).contiguous().numpy(),
         balls.weights.contiguous().numpy(),
-        balls.relative().contiguous().numpy(),
+        balls.relative.contiguous().numpy(),
         guess.contiguous().numpy(),
     )
 
