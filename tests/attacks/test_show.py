@@ -32,7 +32,9 @@ def attacked() -> AttackResult:
 @pytest.fixture(scope="module")
 def smallest() -> SmallestResult:
     model, images = bright_pixels()
-    return massmover.smallest_radius(model, images, torch.zeros(3, dtype=torch.long), largest=RADIUS)
+    return massmover.smallest_radius(
+        model, images, torch.zeros(3, dtype=torch.long), ball=massmover.WassersteinBall(RADIUS)
+    )
 
 
 def test_text(attacked: AttackResult, smallest: SmallestResult) -> None:

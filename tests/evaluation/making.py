@@ -60,6 +60,7 @@ def settings(**changes: Any) -> Settings:
         "seed": 0,
         "batch_size": 2,
         "device": "cpu",
+        "backend": None,
         "save_examples": None,
     }
     return Settings(**{**values, **changes})

@@ -10,7 +10,7 @@ from making import broken, record, settings
 from torch import Tensor, nn
 
 from massmover.data import load
-from massmover.evaluation import sanity as checks
+from massmover.evaluation import sanity
 from massmover.evaluation.subject import Subject
 from massmover.models import FunctionModel, load_model
 from massmover.types import Classifier
@@ -24,7 +24,7 @@ def subject_of(model: Classifier) -> Subject:
 
 
 def failed(model: Classifier) -> set[str]:
-    found = checks.probe(subject_of(model), settings())
+    found = sanity.probe(subject_of(model), settings())
     return {check.name for check in found if not check.passed}
 
 
@@ -32,6 +32,7 @@ def standard() -> nn.Module:
     return load_model("mnist-standard")
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_sound_model_passes_every_probe() -> None:
     assert failed(standard()) == set()
 
@@ -86,20 +87,21 @@ def test_a_broken_model_is_named(build: Callable[[], Classifier], name: str) -> 
 def test_a_model_without_gradient_is_named() -> None:
     subject = subject_of(detached())
     images, labels = subject.pixels(range(4)), subject.labels(range(4))
-    assert not checks._gradients(subject, images, labels).passed
+    assert not sanity._gradients(subject, images, labels).passed
 
 
+@pytest.mark.usefixtures("backend")
 def test_an_attack_that_changes_answers_at_radius_zero_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(standard())
     images, labels = subject.pixels(range(4)), subject.labels(range(4))
-    sound = checks._radius_zero(subject, settings(), images, labels)
+    sound = sanity._radius_zero(subject, settings(), images, labels)
     assert sound.passed and sound.seen.startswith("4 of 4 right before, 4 after")
-    monkeypatch.setattr(checks, "attack", lambda *args, **kwargs: SimpleNamespace(images=images.roll(1, dims=0)))
-    assert not checks._radius_zero(subject, settings(), images, labels).passed
+    monkeypatch.setattr(sanity, "attack", lambda *args, **kwargs: SimpleNamespace(images=images.roll(1, dims=0)))
+    assert not sanity._radius_zero(subject, settings(), images, labels).passed
 
 
 def review(records: list[object], **changes: object) -> set[str]:
-    found = checks.review(records, settings(**changes))  # type: ignore[arg-type]
+    found = sanity.review(records, settings(**changes))  # type: ignore[arg-type]
     return {check.name for check in found if not check.passed}
 
 
@@ -123,7 +125,7 @@ def test_successes_undone_by_rounding_are_named() -> None:
 
 
 def test_every_check_has_its_paragraph() -> None:
-    found = [*checks.probe(subject_of(standard()), settings()), *checks.review([], settings())]
+    found = [*sanity.probe(subject_of(standard()), settings()), *sanity.review([], settings())]
     headings = {line.removeprefix("## ") for line in DOCUMENT.read_text().splitlines() if line.startswith("## ")}
     assert {check.name for check in found} == headings
     assert all(str(check.as_json()["read"]).startswith("docs/checks.md#") for check in found)
