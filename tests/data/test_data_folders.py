@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from massmover.data import DataError, classfolders, load
+from massmover.data import DataError, folders, load
 
 GREY = np.arange(20, dtype=np.uint8).reshape(4, 5)
 COLOUR = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
@@ -133,4 +133,4 @@ def test_without_pillow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(builtins, "__import__", without_pillow)
     with pytest.raises(DataError, match=r"pip install 'massmover\[data\]'"):
-        classfolders.read(tmp_path, split="test", name="pictures")
+        folders.read(tmp_path, split="test", name="pictures")
