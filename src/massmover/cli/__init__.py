@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from massmover.cli import data, demo, evaluate, natural, report, reproduce, train, verify
+from massmover.cli import data, demo, evaluate, natural, report, reproduce, selftest, train, verify
 
 app = typer.Typer(
     name="massmover",
@@ -21,3 +21,4 @@ app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("natural")(natural.natural)
 app.command("reproduce")(reproduce.reproduce)
+app.command("selftest")(selftest.selftest)

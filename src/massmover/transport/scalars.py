@@ -10,8 +10,8 @@ from torch import Tensor
 from massmover.types import PerImage
 
 NEVER = 1e30  # stands for an infinite price
-SECTIONS = 6  # points at which a round of `sectioned_root` cuts each bracket
-FIRST_LOOK = torch.tensor([0.0, 0.02, 0.3, 0.8, 0.95, 0.99, 1.01, 1.05, 1.25, 3.0, 50.0, 1e4], dtype=torch.float64)
+SECTIONS = 4  # points at which a round of `sectioned_root` cuts each bracket
+FIRST_LOOK = torch.tensor([0.0, 0.05, 0.5, 0.9, 0.98, 1.02, 1.1, 2.0, 30.0, 1e4], dtype=torch.float64)
 
 
 def decreasing_root(
