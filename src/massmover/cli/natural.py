@@ -20,6 +20,7 @@ from rich.table import Table
 
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.evaluation.settings import Choice
 from massmover.evaluation.subject import Subject, load_subject
 from massmover.natural import Blur, Effect, Perturbation, Rotation, Study, Translation
 from massmover.natural.figure import Panel, Series, draw_panels
@@ -93,18 +94,19 @@ def natural(
         translate=translate, rotate=rotate, blur=blur, direction=direction, interpolation=interpolation, sigma=sigma
     )
     kornia("kornia")
-    torch.set_num_threads(threads)
-    subject = load_subject(
+    torch.set_num_threads(options.threads(threads))
+    choice = Choice(
         model=model,
         weights=None if weights is None else str(weights),
         mean=None if mean is None else options.numbers(mean, option="--mean", example="0.1307"),
         std=None if std is None else options.numbers(std, option="--std", example="0.3081"),
-        images=data,
+        data=data,
         split=split,
         start=start,
         count=count,
         device=device,
     )
+    subject = load_subject(choice)
     prepare(out)
     count = len(subject.images)
     with bars(**{PERTURBED: count * len(chosen), MEASURED: min(count, distances) * len(chosen)}) as show:

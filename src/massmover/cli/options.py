@@ -136,6 +136,13 @@ def backend(text: str) -> Backend | None:
     raise MassmoverError(f"--backend is {text!r}: use auto or one of {', '.join(BACKENDS)}")
 
 
+def threads(number: int) -> int:
+    """How many processor threads."""
+    if number < 1:
+        raise MassmoverError(f"--threads is {number}: give 1 or more")
+    return number
+
+
 def power(value: float) -> float:
     """The power of the pixel distance."""
     if not (math.isfinite(value) and value > 0):

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from massmover import data as datasets
+from massmover.cli import options
 from massmover.cli.natural import NOTE, l2_of, print_caveats, wasserstein_of
 from massmover.cli.screen import console, progress_bar, refuses_clearly
 from massmover.data import DataError, ImageSet
@@ -83,7 +84,7 @@ def reproduce(
     """Measure a table of the paper again: its number beside ours, every image judged by exact transport."""
     if name not in NAMES:
         raise MassmoverError(f"there is nothing called {name!r} to reproduce: use one of {', '.join(NAMES)}")
-    torch.set_num_threads(threads)
+    torch.set_num_threads(options.threads(threads))
     usual = COUNTS_CIFAR.get(name, COUNTS[name]) if data == "cifar10" else COUNTS[name]
     subject = subject_of(data, model=model, weights=weights, count=usual if count is None else count)
     console.print(

@@ -13,7 +13,9 @@ import typer
 from rich.markup import escape
 
 from massmover import data as datasets
+from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.evaluation.subject import resolve_device
 from massmover.models import ARCHITECTURES, save_weights
 from massmover.ranks import Ranks, joined
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
@@ -50,7 +52,7 @@ def train_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in --out stopped.")] = False,
 ) -> None:
     """Train a classifier from scratch and say how it does on the test images.
@@ -59,6 +61,7 @@ def train_command(
     """
     if model not in ARCHITECTURES:
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
+    place = resolve_device(device)
     training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
     training = training if count is None else training.subset(0, count)
     pixels = training.images[0].numel()
@@ -66,10 +69,10 @@ def train_command(
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
     settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(options.threads(threads))
     with joined() as ranks:
         ranks.once(lambda: prepare(out, resume=resume or restarted()))
-        trained = watched(settings, model, training, out=out, seed=seed, device=device, ranks=ranks)
+        trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
         if ranks.first:
             place = save_weights(trained.model, out / f"{model}.safetensors")
             draw(trained, out)
@@ -109,7 +112,7 @@ def restarted() -> bool:
 
 
 def watched(
-    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: str, ranks: Ranks
+    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
 ) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
     with progress_bar() as bar:

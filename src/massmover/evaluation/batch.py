@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from massmover.evaluation.subject import Subject, ball_for
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
 from massmover.types import Images, Labels, MassmoverError, PerImage
+
+SAMPLED = 10  # every tenth image that fell is attacked again at larger radii
 
 
 class Found(NamedTuple):
@@ -39,11 +42,18 @@ class Found(NamedTuple):
 class Batch(NamedTuple):
     """Images under attack."""
 
-    numbers: range
+    numbers: Sequence[int]
     images: Images
     labels: Labels
     targets: Labels | None
     before: Labels  # predictions on the originals
+
+    def select(self, rows: Sequence[int]) -> Batch:
+        """Some of the images."""
+        index = torch.tensor(rows, dtype=torch.int64, device=self.images.device)
+        targets = None if self.targets is None else self.targets[index]
+        numbers = [self.numbers[row] for row in rows]
+        return Batch(numbers, self.images[index], self.labels[index], targets, self.before[index])
 
 
 def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
@@ -79,9 +89,15 @@ def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[li
     records, examples = [], []
     earlier: dict[int, Example] = {}  # each image's example at the largest radius that broke it so far
     for radius in settings.radii:
-        found = _attacked(subject, settings, batch, radius)
-        here, fresh = _judged(subject, settings, batch, found, earlier=earlier)
-        records.extend(here)
+        # What fell within a smaller radius has fallen here; a sample is attacked again, to see if the attack finds it.
+        carried = [n for n in numbers if n in earlier and n % SAMPLED]
+        rest = batch.select([row for row, n in enumerate(numbers) if n not in earlier or n % SAMPLED == 0])
+        fresh = [_carried(earlier[n], radius, scale=subject.numbers_per_image) for n in carried]
+        here = [example.record for example in fresh]
+        if rest.numbers:
+            tried, won = _judged(subject, settings, rest, _attacked(subject, settings, rest, radius), earlier=earlier)
+            here, fresh = here + tried, fresh + won
+        records.extend(sorted(here, key=lambda record: record.index))
         examples.extend(fresh)
         earlier |= {example.record.index: example for example in fresh}
     return records, _worth_saving(examples, settings)
@@ -164,12 +180,13 @@ def _judged(
     rounded, survive = _eight_bit(subject, settings, batch, found, won)
     examples: list[Example] = []
     for position, row in enumerate(won):
-        records[row] = Record(**{**vars(records[row]), "eight_bit": survive[position]})
+        records[row] = replace(records[row], eight_bit=survive[position])
         pictures = numpy_image(batch.images[row]), numpy_image(rounded[position])
         examples.append(Example(records[row], *pictures, largest_moves(found.plan, row)))
     for row, record in enumerate(records):
         if not record.success and record.index in earlier:
-            carried = _carried(record, earlier[record.index])
+            scale = subject.numbers_per_image
+            carried = _carried(earlier[record.index], record.radius, scale=scale, tried=record)
             records[row] = carried.record
             examples.append(carried)
     return records, examples
@@ -258,13 +275,23 @@ def _inside(settings: Settings, images: Images, *, original: Tensor, radius: flo
     return _verdicts(settings, original.expand_as(images), images, torch.full((len(images),), radius)).inside
 
 
-def _carried(record: Record, earlier: Example) -> Example:
-    """A success at a smaller radius is one here too, since the smaller ball lies inside the larger."""
+def _carried(earlier: Example, radius: float, *, scale: int, tried: Record | None = None) -> Example:
+    """A success at a smaller radius is one here too, since the smaller ball lies inside the larger.
+
+    `tried` is what an attack at this radius did, where there was one.
+    """
     before = earlier.record
-    origin = before.radius if before.carried_from is None else before.carried_from
-    taken = ("prediction_after", "success", "cost", "distance", "mass_drift", "range", "trusted", "eight_bit")
-    values = {**vars(record), **{name: getattr(before, name) for name in taken}, "carried_from": origin}
-    return earlier._replace(record=Record(**values))
+    record = replace(
+        before,
+        radius=radius,
+        radius_pixels=radius * scale,
+        carried_from=before.radius if before.carried_from is None else before.carried_from,
+        violation=None if tried is None else tried.violation,
+        attack_success=None if tried is None else tried.attack_success,
+        steps=0 if tried is None else tried.steps,
+        seconds=0.0 if tried is None else tried.seconds,
+    )
+    return earlier._replace(record=record)
 
 
 def _targets(subject: Subject, settings: Settings, numbers: range) -> Labels:

@@ -37,7 +37,7 @@ class Record:
     prediction_after: int
     target: int | None  # the class the attack had to reach; None where any wrong class would do
     success: bool  # the classifier is wrong and exact transport finds the image inside the ball
-    attack_success: bool  # what the attack itself claimed at this radius
+    attack_success: bool | None  # what the attack itself claimed at this radius; None where it was not asked again
     carried_from: float | None  # the smaller radius whose example counts here, because balls are nested
     violation: str | None  # why exact transport refused the example
     cost: float  # certified by the plan
