@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from finished import DATA, MODEL, finished_run, settings_of
-from massmover.evaluation.run import run
+from finished import finished_run, settings_of
+from massmover.evaluation.run import Destination, run
 from massmover.evaluation.settings import settings_from_json
 from massmover.evaluation.store import RunFolder, read_records
-from massmover.evaluation.subject import Subject, load_subject
+from massmover.evaluation.subject import load_subject
 from massmover.types import Backend
-
-
-def digits(count: int) -> Subject:
-    return load_subject(
-        model=MODEL, weights=None, mean=None, std=None, images=DATA, split="test", start=0, count=count, device="cpu"
-    )
 
 
 @pytest.mark.usefixtures("backend")
@@ -36,7 +30,7 @@ def test_the_settings_say_who_moved_the_mass(backend: Backend, tmp_path: Path) -
     if backend == "numba":
         pytest.importorskip("numba")
     settings = replace(settings_of(count=1, radii=(0.1,)), backend=backend)
-    run(digits(1), settings, out=tmp_path / "run")
+    run(load_subject(settings), settings, Destination(tmp_path / "run"))
     kept = json.loads(RunFolder(tmp_path / "run").manifest.read_text())["settings"]
     assert settings_from_json(kept) == settings
     assert kept["backend"] == backend
