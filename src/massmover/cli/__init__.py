@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -16,12 +17,12 @@ from massmover.cli.screen import errors
 class OneLine(TyperGroup):
     """Commands that answer a wrong word as everything else here: in one line, with exit code 2."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **settings: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, **settings: Any) -> Any:
         """Run a command and leave Python with its exit code."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **settings)
+        if not settings.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **settings)
         try:
-            code = super().main(*args, standalone_mode=False, **settings)
+            code = super().main(args, standalone_mode=False, **settings)
         except typer.Abort:
             errors.print("[bold]massmover:[/] interrupted")
             sys.exit(130)

@@ -61,6 +61,7 @@ def train_command(
     """
     if model not in ARCHITECTURES:
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
+    torch.set_num_threads(options.threads(threads))
     place = resolve_device(device)
     training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
     training = training if count is None else training.subset(0, count)
@@ -69,15 +70,14 @@ def train_command(
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
     settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
-    torch.set_num_threads(options.threads(threads))
     with joined() as ranks:
         ranks.once(lambda: prepare(out, resume=resume or restarted()))
         trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
         if ranks.first:
-            place = save_weights(trained.model, out / f"{model}.safetensors")
+            weights = save_weights(trained.model, out / f"{model}.safetensors")
             draw(trained, out)
             score = accuracy(trained.model, test.images, test.labels)
-            console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
+            console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
 
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
