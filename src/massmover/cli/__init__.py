@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import typer
@@ -17,12 +18,21 @@ from massmover.cli.screen import errors
 class OneLine(TyperGroup):
     """Commands that answer a wrong word as everything else here: in one line, with exit code 2."""
 
-    def main(self, args: Sequence[str] | None = None, **settings: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run a command and leave Python with its exit code."""
-        if not settings.pop("standalone_mode", True):
-            return super().main(args, standalone_mode=False, **settings)
+        work = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        if not standalone_mode:
+            return work()
         try:
-            code = super().main(args, standalone_mode=False, **settings)
+            code = work()
         except typer.Abort:
             errors.print("[bold]massmover:[/] interrupted")
             sys.exit(130)
