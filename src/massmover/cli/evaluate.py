@@ -14,7 +14,7 @@ from rich.table import Table
 
 from massmover.attacks import METHODS
 from massmover.cli import options
-from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
 from massmover.evaluation.folder import RunFolder, read_json
 from massmover.evaluation.ranks import Ranks, joined
 from massmover.evaluation.run import Progress, run
@@ -161,6 +161,7 @@ def perform(
 ) -> int:
     """Run an evaluation with a progress bar, print its table, write its report; the number of violations."""
     ranks = ranks or Ranks()
+    say(*(subject.notes if ranks.first else ()))
     with progress_bar(time_left=False) as bar:
         task = bar.add_task("images", total=None, note="")
         started, before = time.monotonic(), None

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from massmover.cli import options
-from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
 from massmover.evaluation.subject import Subject, load_subject
 from massmover.natural import Blur, Effect, Perturbation, Rotation, Study, Translation
 from massmover.natural.figure import Panel, Series, draw_panels
@@ -105,6 +105,7 @@ def natural(
         count=count,
         device=device,
     )
+    say(*subject.notes)
     prepare(out)
     count = len(subject.images)
     with bars(**{PERTURBED: count * len(chosen), MEASURED: min(count, distances) * len(chosen)}) as show:

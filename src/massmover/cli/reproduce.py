@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from massmover import data as datasets
-from massmover.cli.screen import console, progress_bar, refuses_clearly
+from massmover.cli.screen import console, progress_bar, refuses_clearly, say
 from massmover.cli.studies import STUDIES
 from massmover.data import DataError, ImageSet
 from massmover.models import BUNDLED, load_model
@@ -60,7 +60,9 @@ def reproduce(
     model: Annotated[
         str | None, typer.Option(help="Classifier to attack; lenet if there are weights, else mnist-standard.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Weights of the classifier, a .safetensors file.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights of the classifier: a .safetensors, .pt or .pth file.")
+    ] = None,
     count: Annotated[
         int | None, typer.Option(help="How many images; a subset that ends in minutes by default.")
     ] = None,
@@ -104,7 +106,7 @@ def subject_of(data: str, *, model: str | None, weights: Path | None, count: int
             f"{images.images.shape[2]}x{images.images.shape[3]}: pass --model and --weights of a classifier for them"
         )
     return Subject(
-        model=load_model(name, weights=weights),
+        model=load_model(name, weights=weights, tell=say),
         images=chosen.images_as_float(),
         labels=chosen.labels,
         data="mnist" if data.startswith("mnist") else data,

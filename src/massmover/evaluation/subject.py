@@ -33,6 +33,7 @@ class Subject:
     images: ImageSet  # only those that are evaluated
     start: int  # number of the first of them in the whole set
     device: torch.device
+    notes: tuple[str, ...] = ()  # what was done to make the weights fit, for the command line to say
 
     def pixels(self, batch: range) -> Images:
         """Images by their numbers in the whole set, in [0, 1], on the device."""
@@ -106,8 +107,9 @@ def load_subject(
         whole = data.load(images, split=split)
     chosen = _slice(whole, start=start, count=count)
     with naming("--weights" if weights else "--model"):
-        network = load_model(model, weights=weights, mean=mean, std=std, device=place)
-    subject = Subject(model=network, images=chosen, start=start, device=place)
+        notes: list[str] = []
+        network = load_model(model, weights=weights, mean=mean, std=std, device=place, tell=notes.append)
+    subject = Subject(model=network, images=chosen, start=start, device=place, notes=tuple(notes))
     _check_pair(subject, model=model, images=images)
     return subject
 
