@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from massmover.evaluation.settings import Settings
 from massmover.evaluation.subject import Subject
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
-from massmover.types import Images, Labels, MassmoverError, PerImage
+from massmover.types import Images, Labels, Logits, MassmoverError, PerImage
 
 
 class Found(NamedTuple):
@@ -44,7 +45,12 @@ class Batch(NamedTuple):
     images: Images
     labels: Labels
     targets: Labels | None
-    before: Labels  # predictions on the originals
+    scores: Logits  # of the originals
+
+    @property
+    def before(self) -> Labels:
+        """Predictions on the originals."""
+        return self.scores.argmax(dim=1)
 
 
 def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
@@ -73,7 +79,7 @@ def _out_of_memory(problem: Exception) -> bool:
 def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
-    batch = Batch(numbers, images, labels, targets, before=subject.predictions(images))
+    batch = Batch(numbers, images, labels, targets, scores=subject.logits(images))
     if settings.smallest:
         records, examples = _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
         return list(records), _worth_saving(examples, settings)
@@ -160,7 +166,8 @@ def _judged(
     subject: Subject, settings: Settings, batch: Batch, found: Found, *, earlier: dict[int, Example]
 ) -> tuple[list[Record], list[Example]]:
     """Count what the classifier really gets wrong and exact transport really finds inside."""
-    after = subject.predictions(found.images)
+    scores = subject.logits(found.images)
+    after = scores.argmax(dim=1)
     fooled = _fooled(after, batch.labels, batch.targets)
     claims = torch.nonzero((fooled & found.claimed).cpu()).flatten()
     verdicts = _verdicts(settings, batch.images[claims], found.images[claims], found.radius.cpu()[claims])
@@ -168,6 +175,10 @@ def _judged(
     records = [
         _record(batch, found, after, row, verdicts=verdicts, position=place.get(row), scale=subject.numbers_per_image)
         for row in range(len(batch.numbers))
+    ]
+    margins = _margins(batch.scores, batch), _margins(scores, batch)
+    records = [
+        replace(record, margin_before=before, margin=now) for record, before, now in zip(records, *margins, strict=True)
     ]
     won = [row for row, record in enumerate(records) if record.success]
     rounded, survive = _eight_bit(subject, settings, batch, found, won)
@@ -186,6 +197,14 @@ def _judged(
 
 def _fooled(predictions: Labels, labels: Labels, targets: Labels | None) -> Tensor:
     return predictions != labels if targets is None else predictions == targets
+
+
+def _margins(scores: Logits, batch: Batch) -> list[float]:
+    """How far scores are from success: the label's lead over the best other class, or what the target lacks."""
+    aimed = (batch.labels if batch.targets is None else batch.targets)[:, None]
+    others = scores.scatter(1, aimed, -torch.inf).amax(dim=1)
+    lead = scores.gather(1, aimed)[:, 0] - others
+    return [float(value) for value in (lead if batch.targets is None else -lead)]
 
 
 def _verdicts(settings: Settings, originals: Images, images: Images, radius: PerImage) -> Verdicts:
