@@ -37,6 +37,7 @@ class Card(NamedTuple):
     detail: pictures.Detail | None  # what part of the image the plan is drawn for; None for the whole
     moves: str
     sides: tuple[int, int]  # rows and columns
+    channels: int
 
 
 def cards(runs: Sequence[Run], *, limit: int = CARDS) -> list[Card]:
@@ -106,4 +107,5 @@ def _card(run: Run, record: Record, row: int, *, number: int | None, first: bool
         detail=part if part.side < max(rows, columns) else None,
         moves=pictures.packed_moves(moves),
         sides=(rows, columns),
+        channels=len(original),
     )

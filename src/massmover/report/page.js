@@ -53,13 +53,14 @@
     context.drawImage(image, 0, 0);
     return context.getImageData(0, 0, columns, rows).data;
   };
-  const ORANGE = [255, 145, 71];
+  const ORANGE = [240, 110, 20];
   class Morph {
     constructor(place) {
       this.canvas = one("canvas", place);
       this.slider = one("input[type=range]", place);
       this.verdict = one(".verdict", place);
       this.spent = one(".spent", place);
+      this.which = one(".which", place);
       this.far = one(".far", place);
       this.button = one(".play", place);
       this.slider.addEventListener("input", () => { this.stop(); this.draw(); });
@@ -73,8 +74,10 @@
       if (this.card !== card) return;
       const rows = (this.rows = Number(card.dataset.rows)), columns = (this.columns = Number(card.dataset.columns));
       const [before, after] = images.map((image) => pixels(image, rows, columns));
+      const channels = Number(card.dataset.channels);
+      this.colour = channels === 3;
       this.moves = card.dataset.moves.split(";").filter(Boolean).map((move) => move.split(",").map(Number));
-      this.colour = this.moves.some((move) => move[0] > 0) || before.some((value, place) => place % 4 < 3 && value !== before[place - (place % 4)]);
+      if (!this.colour) for (const move of this.moves) move[5] /= channels;  // shown as the mean of its channels
       this.ground = Float32Array.from(before);
       this.rest = Float32Array.from(after, (value, place) => value - before[place]);
       for (const [channel, y, x, toY, toX, mass] of this.moves) {
@@ -90,6 +93,7 @@
       this.canvas.height = rows * this.scale;
       this.small = new OffscreenCanvas(columns, rows);
       this.far.textContent = `${short(Number(card.dataset.cost))}, broken`;
+      if (this.which) this.which.textContent = one("small", card).textContent.trim();
       this.slider.value = at;
       this.draw();
     }
@@ -103,15 +107,18 @@
       context.globalCompositeOperation = "source-over";
       context.imageSmoothingEnabled = false;
       context.drawImage(this.small, 0, 0, canvas.width, canvas.height);
-      context.globalCompositeOperation = "lighter";
       const flying = Math.min(1, 6 * t * (1 - t));
       for (const [channel, y, x, toY, toX, mass] of this.moves) {
         const tone = this.colour ? [0, 1, 2].map((part) => (part === channel ? 255 : 0)) : [255, 255, 255];
-        const light = tone.map((value, part) => (1 - flying) * value * mass + flying * ORANGE[part] * Math.min(1, 0.25 + mass));
-        context.fillStyle = `rgb(${light.map(Math.round).join(" ")})`;
         // In flight a square is a little smaller than a pixel, so that neighbours on the way can be told apart.
         const side = scale * (1 - 0.25 * flying), edge = (scale - side) / 2;
-        context.fillRect(scale * (x + t * (toX - x)) + edge, scale * (y + t * (toY - y)) + edge, side, side);
+        const square = [scale * (x + t * (toX - x)) + edge, scale * (y + t * (toY - y)) + edge, side, side];
+        context.globalCompositeOperation = "lighter";  // light adds up where it lands
+        context.fillStyle = `rgb(${tone.map((value) => Math.round((1 - flying) * value * mass)).join(" ")})`;
+        context.fillRect(...square);
+        context.globalCompositeOperation = "source-over";
+        context.fillStyle = `rgb(${ORANGE.join(" ")} / ${flying * Math.min(1, 0.3 + 0.7 * mass)})`;
+        context.fillRect(...square);
       }
       const { before, after, cost } = this.card.dataset, spent = t * Number(cost);
       this.verdict.textContent = t === 1 ? `Taken for ${after}` : t === 0 ? `Seen as ${before}` : `${before} → ${after}, on the way`;
@@ -163,7 +170,7 @@
     let opened = null;
     const open = (card) => {
       opened = card;
-      one("#large-title", large).textContent = one("h3", card).textContent.replace(/\s+/g, " ").trim();
+      one("#large-title", large).textContent = `${card.dataset.before} → ${card.dataset.after}, ${one("small", card).textContent.trim()}`;
       const figures = all("figure", card).map((figure) => figure.cloneNode(true));
       for (const figure of figures) figure.removeAttribute("tabindex");
       one(".panels", large).replaceChildren(figures[0], figures[2], figures[3]);

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 GONE, ARRIVED = (0, 114, 178), (230, 97, 1)  # blue where mass left, orange where it arrived
 CHANNEL_CLASSES = ("red", "green", "blue")
 LARGEST_WHOLE = 64  # pixels a side up to which a plan is drawn over the whole image
-DETAIL = 32  # pixels a side of the part that is drawn of a larger one
+DETAIL = 20  # pixels a side of the part that is drawn of a larger one
 
 
 def png(pixels: Array) -> str:
@@ -102,7 +102,7 @@ def _arrow(move: Array, *, heaviest: float, colour: bool) -> Markup:
     x, y, to_x, to_y = x + 0.5, y + 0.5, to_x + 0.5, to_y + 0.5
     length = math.hypot(to_x - x, to_y - y) or 1.0
     along_x, along_y = (to_x - x) / length, (to_y - y) / length
-    thick = 0.1 + 0.26 * math.sqrt(mass / heaviest)
+    thick = 0.2 + 0.32 * math.sqrt(mass / heaviest)
     head = min(3 * thick, 0.65 * length)
     neck_x, neck_y = to_x - head * along_x, to_y - head * along_y
     corners = [
