@@ -25,6 +25,7 @@ from massmover.natural import Blur, Effect, Perturbation, Rotation, Study, Trans
 from massmover.natural.figure import Panel, Series, draw_panels
 from massmover.natural.perturbations import Direction, Interpolation, kornia
 from massmover.natural.study import MEASURED, PERTURBED, study
+from massmover.report import write_study
 from massmover.types import Images, Labels, MassmoverError
 
 BATCH = 50  # images perturbed at once: small, so that the bar moves while distances are measured
@@ -116,10 +117,15 @@ def natural(
     record = {"model": name, "data": data, "split": split, "start": start, "seed": seed, "direction": direction}
     record |= {"interpolation": interpolation, "sigma": sigma, "command": " ".join(["massmover", *sys.argv[1:]])}
     path = out / "natural.json"
-    path.write_text(json.dumps({**record, **asdict(found)}, indent=2) + "\n", encoding="utf-8")
+    record |= asdict(found)
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     console.print(f"numbers: {escape(str(path))}")
     place = draw_panels(panels(found), [effect.name for effect in found.effects], out / "natural.png", title=title)
     console.print(f"figure: {escape(str(place))}")
+    page = write_study(
+        out / "report.html", title=f"{name} under translation, rotation and blur", record=record, figures=[place]
+    )
+    console.print(f"report: {escape(str(page))}")
 
 
 def perturbations(

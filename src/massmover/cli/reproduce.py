@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +21,7 @@ from massmover.cli.screen import console, progress_bar, refuses_clearly, say
 from massmover.cli.studies import STUDIES
 from massmover.data import DataError, ImageSet
 from massmover.models import BUNDLED, load_model
+from massmover.report import write_study
 from massmover.reproduce import paper
 from massmover.reproduce.ablation import ablation
 from massmover.reproduce.attack_table import attack_table
@@ -90,6 +93,10 @@ def reproduce(
         record = measure(name, subject, progress=show, out=out)
     if out is not None:
         keep(record, out / f"{name}.json")
+        title = f"{name} of the paper, printed and measured"
+        record["command"] = shlex.join(["massmover", *sys.argv[1:]])
+        page = write_study(out / f"{name}.html", title=title, record=record, figures=[out / f"{name}.png"])
+        console.print(f"report: {escape(str(page))}")
 
 
 def subject_of(data: str, *, model: str | None, weights: Path | None, count: int) -> Subject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -16,6 +17,7 @@ from massmover import data as datasets
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
 from massmover.evaluation.ranks import Ranks, joined
 from massmover.models import ARCHITECTURES, save_weights
+from massmover.report import write_study
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
 from massmover.training.checkpoint import CHECKPOINT, Epoch
 from massmover.training.recipe import ATTACKS, AttackName
@@ -75,6 +77,15 @@ def train_command(
             draw(trained, out)
             score = accuracy(trained.model, test.images, test.labels)
             console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
+            record = {"model": model, "data": data, "seed": seed, "test_accuracy": score, "test_images": len(test)}
+            record |= {
+                "recipe": dataclasses.asdict(settings),
+                "history": list(map(dataclasses.asdict, trained.history)),
+            }
+            page = write_study(
+                out / "report.html", title=f"How {model} was trained", record=record, figures=[out / CURVE]
+            )
+            console.print(f"report: {escape(str(page))}")
 
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:

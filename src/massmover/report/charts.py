@@ -67,8 +67,7 @@ def _run_line(run: Run, series: int, *, frame: Frame, scale: RadiusScale) -> lis
     dots = [
         _dot(
             *point,
-            f"{run.name}, {number(radius) if radius else 'clean'}: {accuracy:.1%} "
-            f"({percent(run.interval(accuracy))})",
+            f"{run.name}, {number(radius) if radius else 'clean'}: {accuracy:.1%} ({percent(run.interval(accuracy))})",
             class_=f"dot s{series}",
         )
         for point, (radius, accuracy) in zip(points, run.curve(), strict=True)
@@ -94,10 +93,10 @@ def _dot(x: float, y: float, tip: str, *, class_: str) -> Markup:
 
 def _grid(frame: Frame, scale: RadiusScale) -> Markup:
     pieces = []
-    for percent in (0, 25, 50, 75, 100):
-        y = _up(frame, percent / 100)
+    for mark in (0, 25, 50, 75, 100):
+        y = _up(frame, mark / 100)
         pieces.append(element("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="grid"))
-        pieces.append(words(frame.left - 8, y + 4, f"{percent} %", text_anchor="end"))
+        pieces.append(words(frame.left - 8, y + 4, f"{mark} %", text_anchor="end"))
     pieces.append(words(frame.left, frame.bottom + 18, "clean", text_anchor="middle"))
     middle = frame.left + scale.zero_width / 2
     for x in (middle - 3, middle + 3):  # the axis is broken between 0 and the first radius

@@ -24,7 +24,9 @@ def read_class_names(path: Path) -> tuple[str, ...]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is no text"
-        raise MassmoverError(f"--class-names {path} cannot be read ({reason}): give a text file, a name a line") from None
+        raise MassmoverError(
+            f"--class-names {path} cannot be read ({reason}): give a text file, a name a line"
+        ) from None
     if path.suffix.lower() != ".json":
         names = [line.strip() for line in text.splitlines()]
         while names and not names[-1]:

@@ -27,7 +27,9 @@ def downloads(runs: Sequence[Run]) -> list[Download]:
         _table("accuracy.csv", "accuracy at each radius", accuracy_lines(runs)),
         _table("classes.csv", "the same by class", class_lines(runs)),
         _table("images.csv", "every image and what broke it", image_lines(runs)),
-        _file("report.json", "all of it, with settings", json.dumps(everything(runs), indent=1), kind="application/json"),
+        file_inside(
+            "report.json", "all of it, with settings", json.dumps(everything(runs), indent=1), kind="application/json"
+        ),
     ]
 
 
@@ -112,9 +114,10 @@ def _table(name: str, about: str, lines: Sequence[dict[str, Any]]) -> Download:
     writer = csv.DictWriter(text, fieldnames=list(lines[0]) if lines else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    return _file(name, about, text.getvalue(), kind="text/csv")
+    return file_inside(name, about, text.getvalue(), kind="text/csv")
 
 
-def _file(name: str, about: str, text: str, *, kind: str) -> Download:
+def file_inside(name: str, about: str, text: str, *, kind: str) -> Download:
+    """A file whose whole text is in its link."""
     address = f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
     return Download(name, about, address)

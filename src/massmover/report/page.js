@@ -5,7 +5,14 @@
   document.documentElement.classList.add("live");
 
   // Say where a table goes on beyond the edge.
-  const measure = () => { for (const box of all(".scroll")) box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1); };
+  const look = (box) => {
+    const rest = box.scrollWidth - box.clientWidth;
+    box.classList.toggle("wider", rest > 1);
+    box.classList.toggle("before", rest > 1 && box.scrollLeft > 1);
+    box.classList.toggle("after", rest > 1 && box.scrollLeft < rest - 1);
+  };
+  const measure = () => all(".scroll").forEach(look);
+  for (const box of all(".scroll")) box.addEventListener("scroll", () => look(box));
   addEventListener("resize", measure);
   for (const details of all("details")) details.addEventListener("toggle", measure);
 

@@ -35,13 +35,11 @@ class ConfusionCell(NamedTuple):
     """How many images of a label got one answer."""
 
     answer: str
-    count: int
+    images: int
     share: float  # of the label's images
 
 
-def write_page(
-    folders: Sequence[Path], path: Path, *, paper: bool = False, class_names: tuple[str, ...] = ()
-) -> Path:
+def write_page(folders: Sequence[Path], path: Path, *, paper: bool = False, class_names: tuple[str, ...] = ()) -> Path:
     """Write the report of one or more runs, whole or not at all.
 
     `paper` shows the paper's curves beside any model; `class_names` take the place of those the runs know.
@@ -70,28 +68,32 @@ def page(runs: Sequence[Run], *, paper: bool = False) -> str:
     labels = sorted({(card.label, card.name) for card in shown})
     settings = [settings_of(run) for run in runs]
     several = len(runs) > 1
-    return environment().get_template("page.html").render(
-        runs=runs,
-        single=not several,
-        first=runs[0],
-        colours=Markup(palette.style(len(runs))),
-        accuracy_wide=charts.accuracy_chart(runs, width=860, height=400, paper=curves),
-        accuracy_narrow=charts.accuracy_chart(runs, width=350, height=320, paper=curves),
-        paper=curves,
-        breaking=[_breaking(run) for run in runs],
-        confusions=[table for run in runs for table in confusions(run, several=several)],
-        cards=shown,
-        available=gallery.available(runs),
-        labels=labels,
-        many_labels=len(labels) > MOST_CHIPS,
-        radii=sorted({card.radius * card.scale for card in shown}),
-        settings=settings,
-        side_by_side=comparison.side_by_side(settings) if several else [],
-        by_radius=comparison.by_radius(runs),
-        warnings=comparison.warnings(runs) if several else [],
-        downloads=downloads.downloads(runs),
-        closest=CLOSEST,
-        trouble=[(run.name, check) for run in runs for check in run.summary["checks"] if not check["passed"]],
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            runs=runs,
+            single=not several,
+            first=runs[0],
+            colours=Markup(palette.style(len(runs))),
+            accuracy_wide=charts.accuracy_chart(runs, width=860, height=400, paper=curves),
+            accuracy_narrow=charts.accuracy_chart(runs, width=350, height=320, paper=curves),
+            paper=curves,
+            breaking=[_breaking(run) for run in runs],
+            confusions=[table for run in runs for table in confusions(run, several=several)],
+            cards=shown,
+            available=gallery.available(runs),
+            labels=labels,
+            many_labels=len(labels) > MOST_CHIPS,
+            radii=sorted({card.radius * card.scale for card in shown}),
+            settings=settings,
+            side_by_side=comparison.side_by_side(settings) if several else [],
+            by_radius=comparison.by_radius(runs),
+            warnings=comparison.warnings(runs) if several else [],
+            downloads=downloads.downloads(runs),
+            closest=CLOSEST,
+            trouble=[(run.name, check) for run in runs for check in run.summary["checks"] if not check["passed"]],
+        )
     )
 
 
@@ -126,11 +128,11 @@ def confusion(run: Run, counts: Counter[tuple[int, int]], *, name: str) -> Confu
         gathered[label if label in kept else None, answer if answer in kept else None] += count
     names = ["other" if label is None else run.class_name(label) for label in places]
     rows = []
-    for label, title in zip(places, names, strict=True):
-        total = sum(gathered[label, answer] for answer in places)
+    for place, title in zip(places, names, strict=True):
+        total = sum(gathered[place, other] for other in places)
         cells = [
-            ConfusionCell(to, gathered[label, answer], gathered[label, answer] / max(total, 1))
-            for answer, to in zip(places, names, strict=True)
+            ConfusionCell(to, gathered[place, other], gathered[place, other] / max(total, 1))
+            for other, to in zip(places, names, strict=True)
         ]
         rows.append((title, cells))
     cut = f"The {len(kept)} most frequent of {len(met)} classes that occur; the rest together is other."

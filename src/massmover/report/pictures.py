@@ -72,7 +72,9 @@ def detail(moves: Array, *, height: int, width: int) -> Detail:
     for _, y, x, *_ in moving:  # squares around each move: the fullest one wins
         left = int(min(max(x - DETAIL // 2, 0), max(width - DETAIL, 0)))
         top = int(min(max(y - DETAIL // 2, 0), max(height - DETAIL, 0)))
-        inside = (abs(moving[:, 1] - top - DETAIL / 2) < DETAIL / 2) & (abs(moving[:, 2] - left - DETAIL / 2) < DETAIL / 2)
+        inside = (abs(moving[:, 1] - top - DETAIL / 2) < DETAIL / 2) & (
+            abs(moving[:, 2] - left - DETAIL / 2) < DETAIL / 2
+        )
         mass = float(moving[inside, 5].sum())
         if mass > most:
             best, most = Detail(left, top, DETAIL), mass
@@ -85,7 +87,11 @@ def arrows(original: Array, moves: Array, *, title: str) -> Markup:
     moving = moves[moves[:, 5] > 0][:ARROWS]
     heaviest = float(moving[:, 5].max()) if len(moving) else 1.0
     part = detail(moves, height=height, width=width)
-    view = f"0 0 {width} {height}" if part.side >= max(height, width) else f"{part.left} {part.top} {part.side} {part.side}"
+    view = (
+        f"0 0 {width} {height}"
+        if part.side >= max(height, width)
+        else f"{part.left} {part.top} {part.side} {part.side}"
+    )
     faded = element("image", href=picture(original), width=width, height=height, class_="faded")
     drawn = [_arrow(move, heaviest=heaviest, colour=channels == 3) for move in moving if move[5] > 0.04 * heaviest]
     return element("svg", faded, *drawn, viewBox=view, role="img", aria_label=title, class_="panel plan")
