@@ -77,15 +77,8 @@ def train_command(
             draw(trained, out)
             score = accuracy(trained.model, test.images, test.labels)
             console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
-            record = {"model": model, "data": data, "seed": seed, "test_accuracy": score, "test_images": len(test)}
-            record |= {
-                "recipe": dataclasses.asdict(settings),
-                "history": list(map(dataclasses.asdict, trained.history)),
-            }
-            page = write_study(
-                out / "report.html", title=f"How {model} was trained", record=record, figures=[out / CURVE]
-            )
-            console.print(f"report: {escape(str(page))}")
+            about = {"model": model, "data": data, "seed": seed, "test_images": len(test), "test_accuracy": score}
+            console.print(f"report: {escape(str(page(trained, out, about=about)))}")
 
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
@@ -163,6 +156,18 @@ def draw(trained: Trained, out: Path) -> None:
     from massmover.training.curve import draw_curve  # matplotlib takes a second to import
 
     draw_curve(trained.history, out / CURVE)
+
+
+def page(trained: Trained, out: Path, *, about: dict[str, Any]) -> Path:
+    """The curve, every epoch and the recipe on one page."""
+    record = {
+        **about,
+        "command": shlex.join(["massmover", *sys.argv[1:]]),
+        "recipe": dataclasses.asdict(trained.recipe),
+    }
+    record["history"] = [dataclasses.asdict(line) for line in trained.history]
+    title = f"How {about['model']} was trained"
+    return write_study(out / "report.html", title=title, record=record, figures=[out / CURVE])
 
 
 def told(trained: Trained) -> str:

@@ -93,10 +93,10 @@ def _dot(x: float, y: float, tip: str, *, class_: str) -> Markup:
 
 def _grid(frame: Frame, scale: RadiusScale) -> Markup:
     pieces = []
-    for mark in (0, 25, 50, 75, 100):
-        y = _up(frame, mark / 100)
+    for height in (0, 25, 50, 75, 100):
+        y = _up(frame, height / 100)
         pieces.append(element("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="grid"))
-        pieces.append(words(frame.left - 8, y + 4, f"{mark} %", text_anchor="end"))
+        pieces.append(words(frame.left - 8, y + 4, f"{height} %", text_anchor="end"))
     pieces.append(words(frame.left, frame.bottom + 18, "clean", text_anchor="middle"))
     middle = frame.left + scale.zero_width / 2
     for x in (middle - 3, middle + 3):  # the axis is broken between 0 and the first radius
