@@ -55,8 +55,9 @@
   // An image on its way from the original to the example.
   //   t = 0: the original. t = 1: the example. Between: the stored moves fly along straight lines, so that t of their
   //   cost is spent, and what they do not explain of the change fades in. Both ends are exact to 8 bits.
+  const sheet = (columns, rows) => Object.assign(document.createElement("canvas"), { width: columns, height: rows });
   const pixels = (image, rows, columns) => {
-    const canvas = new OffscreenCanvas(columns, rows), context = canvas.getContext("2d", { willReadFrequently: true });
+    const context = sheet(columns, rows).getContext("2d", { willReadFrequently: true });
     context.drawImage(image, 0, 0);
     return context.getImageData(0, 0, columns, rows).data;
   };
@@ -98,7 +99,7 @@
       this.scale = Math.max(1, Math.floor(560 / Math.max(rows, columns)));
       this.canvas.width = columns * this.scale;
       this.canvas.height = rows * this.scale;
-      this.small = new OffscreenCanvas(columns, rows);
+      this.small = sheet(columns, rows);
       this.far.textContent = `${short(Number(card.dataset.cost))}, broken`;
       if (this.which) this.which.textContent = one("small", card).textContent.trim();
       this.slider.value = at;

@@ -145,7 +145,9 @@ def settings_of(run: Run) -> list[tuple[str, str]]:
     plain["radii"] = ", ".join(f"{radius:.6g}" for radius in run.settings.radii)
     plain["save_examples"] = "all" if plain["save_examples"] is None else plain["save_examples"]
     plain["window"] = "all" if plain["window"] is None else plain["window"]
-    listed = [(option_name(name), str(value)) for name, value in plain.items() if value not in (None, False)]
+    listed = [
+        (option_name(name), str(value)) for name, value in plain.items() if value is not None and value is not False
+    ]
     manifest = run.manifest
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     return [
