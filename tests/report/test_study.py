@@ -48,14 +48,15 @@ def test_names_with_values_and_deeper_ones() -> None:
 def test_the_page_holds_tables_figures_command_and_record(tmp_path: Path) -> None:
     picture = tmp_path / "curve.png"
     picture.write_bytes(base64.b64decode(png(np.zeros((4, 4), np.uint8)).split(",")[1]))
-    record = {"model": "<lenet>", "command": "massmover train --out x", "curves": CURVES}
+    record = {"model": "<lenet>", "command": "massmover train --out x", "curves": CURVES, "wrong_at": {30: 33.5}}
     figures = [picture, tmp_path / "absent.png"]
     text = write_study(tmp_path / "page.html", title="A study", record=record, figures=figures).read_text()
     assert "<h1>A study</h1>" in text and text.count('class="study-figure"') == 1
     assert "&lt;lenet&gt;" in text and "<lenet>" not in text and "massmover train --out x" in text
     assert "http://" not in text and "https://" not in text
     link = re.search(r'download="study.json" href="data:[^,]+,([^"]+)"', text)
-    assert link is not None and json.loads(base64.b64decode(link[1])) == record
+    assert link is not None and json.loads(base64.b64decode(link[1])) == {**record, "wrong_at": {"30": 33.5}}
+    assert '<th scope="row">30</th><td>33.5</td>' in text
 
 
 def test_a_page_from_tables_of_ones_own() -> None:

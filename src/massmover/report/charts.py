@@ -28,7 +28,7 @@ def number(value: float) -> str:
 
 def accuracy_chart(runs: Sequence[Run], *, width: int, height: int, paper: Sequence[PaperCurve] = ()) -> Markup:
     """Accuracy against radius x pixels with 95 % intervals: the runs as solid lines, the paper's curves dashed."""
-    frame = Frame(left=46, top=14, right=width - 14, bottom=height - 46)
+    frame = Frame(left=46, top=14, right=width - 18, bottom=height - 46)
     radii = [radius for run in runs for radius, _ in run.curve() if radius > 0] + (list(RADII_PIXELS) if paper else [])
     scale = RadiusScale(low=min(radii, default=1.0), high=max(radii, default=10.0), frame=frame)
     pieces = [_grid(frame, scale)]
@@ -101,13 +101,13 @@ def _grid(frame: Frame, scale: RadiusScale) -> Markup:
     middle = frame.left + scale.zero_width / 2
     for x in (middle - 3, middle + 3):  # the axis is broken between 0 and the first radius
         pieces.append(element("line", x1=x - 3, x2=x + 3, y1=frame.bottom + 6, y2=frame.bottom - 6, class_="tick"))
-    last = frame.left + 4
+    end = frame.left + 14  # of the last name written
     for mark in scale.ticks():
-        x = scale(mark)
+        x, half = scale(mark), 3.6 * len(number(mark))
         pieces.append(element("line", x1=x, x2=x, y1=frame.bottom, y2=frame.bottom + 4, class_="tick"))
-        if x - last > 26:
+        if x - half > end + 4:
             pieces.append(words(x, frame.bottom + 18, number(mark), text_anchor="middle"))
-            last = x
+            end = x + half
     centre = (frame.left + frame.right) / 2
     pieces.append(words(centre, frame.bottom + 38, "radius × pixels", text_anchor="middle", class_="axis"))
     return element("g", *pieces)

@@ -36,6 +36,9 @@ def write_study(
     path: Path, *, title: str, record: Mapping[str, Any], figures: Sequence[Path] = (), command: str | None = None
 ) -> Path:
     """Write the page of a study from what it keeps as JSON and the pictures it drew; whole or not at all."""
+    record = json.loads(
+        json.dumps(record, default=str)
+    )  # as the file beside the page: lists for tuples, names for keys
     shown = [figure(place) for place in figures if place.exists()]
     tables, settings = tables_of(record), settings_of(record)
     command = command or record.get("command")
