@@ -21,7 +21,7 @@ from massmover.evaluation.folder import RunFolder
 from massmover.evaluation.summary import summarise
 from massmover.report import charts, load_run, write_page
 from massmover.report.figures import write_figures
-from massmover.report.page import confusion, page
+from massmover.report.page import confusion, page, worst_classes
 from massmover.report.paper import CURVES, RADII_PIXELS, VICTIMS, curves_for
 from massmover.report.pictures import DETAIL, arrows, detail, difference, packed_moves, png
 
@@ -162,6 +162,18 @@ def test_many_classes_are_cut_and_the_page_says_so(tmp_path: Path) -> None:
     assert sum(cell.images for _, cells in table.rows for cell in cells) == sum(counts.values())
     assert table.cut == "The 20 most frequent of 30 classes that occur; the rest together is other."
     assert confusion(run, Counter({(0, 0): 1}), name="all").cut == ""
+
+
+def test_of_many_classes_the_least_accurate_are_shown(tmp_path: Path) -> None:
+    run = load_run(finished_run(tmp_path / "run"))
+    assert worst_classes(run) == (run.by_class(), "")
+    more = [
+        records.Record(**{**vars(run.records[-1]), "index": 10 + label, "label": label, "prediction_before": label})
+        for label in range(10, 40)
+    ]
+    rows, cut = worst_classes(replace(run, records=[*run.records, *more]))
+    assert len(rows) == 20 and [row.label for row in rows[:4]] == [0, 1, 2, 3]
+    assert cut == "20 of 34 classes, the least accurate first; all are in classes.csv."
 
 
 def test_every_example_has_an_address_of_its_own(tmp_path: Path) -> None:

@@ -27,9 +27,7 @@ def downloads(runs: Sequence[Run]) -> list[Download]:
         _table("accuracy.csv", "accuracy at each radius", accuracy_lines(runs)),
         _table("classes.csv", "the same by class", class_lines(runs)),
         _table("images.csv", "every image and what broke it", image_lines(runs)),
-        file_inside(
-            "report.json", "all of it, with settings", json.dumps(everything(runs), indent=1), kind="application/json"
-        ),
+        file_inside("report.json", "all of it, with settings", json.dumps(everything(runs)), kind="application/json"),
     ]
 
 

@@ -14,7 +14,7 @@ from massmover.evaluation.records import replace_file
 from massmover.evaluation.settings import option_name
 from massmover.report import charts, comparison, downloads, gallery, palette
 from massmover.report.intervals import percent, wilson
-from massmover.report.loading import Run, load_runs
+from massmover.report.loading import ClassRow, Run, load_runs
 
 HERE = Path(__file__).parent
 MOST_CLASSES = 20  # a larger confusion table would not be legible
@@ -80,6 +80,7 @@ def page(runs: Sequence[Run], *, paper: bool = False) -> str:
             accuracy_narrow=charts.accuracy_chart(runs, width=350, height=320, paper=curves),
             paper=curves,
             breaking=[_breaking(run) for run in runs],
+            classes=[worst_classes(run) for run in runs],
             confusions=[table for run in runs for table in confusions(run, several=several)],
             cards=shown,
             available=gallery.available(runs),
@@ -137,6 +138,17 @@ def confusion(run: Run, counts: Counter[tuple[int, int]], *, name: str) -> Confu
         rows.append((title, cells))
     cut = f"The {len(kept)} most frequent of {len(met)} classes that occur; the rest together is other."
     return Confusion(name, names, rows, cut if None in places else "")
+
+
+def worst_classes(run: Run) -> tuple[list[ClassRow], str]:
+    """The classes to show and what that leaves out: all, or of many those that the attack hurt most."""
+    rows = run.by_class()
+    if len(rows) <= MOST_CLASSES:
+        return rows, ""
+    hurt = sorted(rows, key=lambda row: (row.right[-1] / row.images, -row.images, row.label))
+    return hurt[
+        :MOST_CLASSES
+    ], f"{MOST_CLASSES} of {len(rows)} classes, the least accurate first; all are in classes.csv."
 
 
 def settings_of(run: Run) -> list[tuple[str, str]]:
