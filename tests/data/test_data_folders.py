@@ -28,7 +28,8 @@ def test_classes_and_files_come_in_alphabetical_order(tmp_path: Path) -> None:
     given = load(tmp_path)
     assert given.labels.tolist() == [0, 1, 1]
     assert np.array_equal(given.images.numpy()[:, 0], np.stack([GREY + 2, GREY, GREY + 1]))
-    assert (given.name, given.classes) == (tmp_path.name, 2)
+    assert (given.name, given.classes, given.class_names) == (tmp_path.name, 2, ("ant", "zebra"))
+    assert given.subset(1).class_names == ("ant", "zebra")
 
 
 def test_files_are_sorted_however_the_disk_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

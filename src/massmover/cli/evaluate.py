@@ -17,7 +17,7 @@ from rich.table import Table
 
 from massmover.attacks import METHODS
 from massmover.cli import options
-from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
 from massmover.evaluation.run import Destination, Progress, Watcher, run
 from massmover.evaluation.sanity import Check
 from massmover.evaluation.settings import Settings
@@ -163,6 +163,7 @@ def _batch_size(subject: Subject, asked: Settings, *, out: Path, resume: bool, r
 def perform(subject: Subject, settings: Settings, destination: Destination, *, ranks: Ranks | None = None) -> int:
     """Run an evaluation with a progress bar, print its table, write its report; the number of violations."""
     ranks = ranks or Ranks()
+    say(*(subject.notes if ranks.first else ()))
     with progress_bar(time_left=False) as bar:
         summary = run(subject, settings, destination, ranks=ranks, watcher=Shown(bar, first=ranks.first))
     if ranks.first:

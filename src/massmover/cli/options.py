@@ -23,7 +23,9 @@ Model = Annotated[
         rich_help_panel=What,
     ),
 ]
-Weights = Annotated[Path | None, typer.Option(help="A .safetensors file.", show_default=False, rich_help_panel=What)]
+Weights = Annotated[
+    Path | None, typer.Option(help="A .safetensors, .pt or .pth file.", show_default=False, rich_help_panel=What)
+]
 Mean = Annotated[
     str | None,
     typer.Option(help="What the model subtracts from each channel.", show_default=False, rich_help_panel=What),

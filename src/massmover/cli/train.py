@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -18,6 +19,7 @@ from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
 from massmover.evaluation.subject import resolve_device
 from massmover.models import ARCHITECTURES, save_weights
 from massmover.ranks import Ranks, joined
+from massmover.report import write_study
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.training.state import CHECKPOINT, Epoch
@@ -78,6 +80,8 @@ def train_command(
             draw(trained, out)
             score = accuracy(trained.model, test.images, test.labels)
             console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
+            about = {"model": model, "data": data, "seed": seed, "test_images": len(test), "test_accuracy": score}
+            console.print(f"report: {escape(str(page(trained, out, about=about)))}")
 
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
@@ -155,6 +159,18 @@ def draw(trained: Trained, out: Path) -> None:
     from massmover.training.curve import draw_curve  # matplotlib takes a second to import
 
     draw_curve(trained.history, out / CURVE)
+
+
+def page(trained: Trained, out: Path, *, about: dict[str, Any]) -> Path:
+    """The curve, every epoch and the recipe on one page."""
+    record = {
+        **about,
+        "command": shlex.join(["massmover", *sys.argv[1:]]),
+        "recipe": dataclasses.asdict(trained.recipe),
+    }
+    record["history"] = [dataclasses.asdict(line) for line in trained.history]
+    title = f"How {about['model']} was trained"
+    return write_study(out / "report.html", title=title, record=record, figures=[out / CURVE])
 
 
 def told(trained: Trained) -> str:

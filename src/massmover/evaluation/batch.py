@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from massmover.attacks import attack, smallest_radius
+from massmover.attacks.losses import margin_of
 from massmover.attacks.show import largest_moves
 from massmover.evaluation.eight_bit import LEVELS, survivor
 from massmover.evaluation.settings import Settings
@@ -20,7 +21,7 @@ from massmover.evaluation.store import Example, Record, numpy_image
 from massmover.evaluation.subject import Subject, ball_for
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
-from massmover.types import Images, Labels, MassmoverError, PerImage
+from massmover.types import Images, Labels, Logits, MassmoverError, PerImage
 
 SAMPLED = 10  # every tenth image that fell is attacked again at larger radii
 
@@ -46,14 +47,19 @@ class Batch(NamedTuple):
     images: Images
     labels: Labels
     targets: Labels | None
-    before: Labels  # predictions on the originals
+    scores: Logits  # of the originals
+
+    @property
+    def before(self) -> Labels:
+        """Predictions on the originals."""
+        return self.scores.argmax(dim=1)
 
     def select(self, rows: Sequence[int]) -> Batch:
         """Some of the images."""
         index = torch.tensor(rows, dtype=torch.int64, device=self.images.device)
         targets = None if self.targets is None else self.targets[index]
         numbers = [self.numbers[row] for row in rows]
-        return Batch(numbers, self.images[index], self.labels[index], targets, self.before[index])
+        return Batch(numbers, self.images[index], self.labels[index], targets, self.scores[index])
 
 
 def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
@@ -82,7 +88,7 @@ def _out_of_memory(problem: Exception) -> bool:
 def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
-    batch = Batch(numbers, images, labels, targets, before=subject.predictions(images))
+    batch = Batch(numbers, images, labels, targets, scores=subject.logits(images))
     if settings.smallest:
         records, examples = _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
         return list(records), _worth_saving(examples, settings)
@@ -167,7 +173,8 @@ def _judged(
     subject: Subject, settings: Settings, batch: Batch, found: Found, *, earlier: dict[int, Example]
 ) -> tuple[list[Record], list[Example]]:
     """Count what the classifier really gets wrong and exact transport really finds inside."""
-    after = subject.predictions(found.images)
+    scores = subject.logits(found.images)
+    after = scores.argmax(dim=1)
     fooled = _fooled(after, batch.labels, batch.targets)
     claims = torch.nonzero((fooled & found.claimed).cpu()).flatten()
     verdicts = _verdicts(settings, batch.images[claims], found.images[claims], found.radius.cpu()[claims])
@@ -175,6 +182,10 @@ def _judged(
     records = [
         _record(batch, found, after, row, verdicts=verdicts, position=place.get(row), scale=subject.numbers_per_image)
         for row in range(len(batch.numbers))
+    ]
+    margins = _margins(batch.scores, batch), _margins(scores, batch)
+    records = [
+        replace(record, margin_before=before, margin=now) for record, before, now in zip(records, *margins, strict=True)
     ]
     won = [row for row, record in enumerate(records) if record.success]
     rounded, survive = _eight_bit(subject, settings, batch, found, won)
@@ -194,6 +205,12 @@ def _judged(
 
 def _fooled(predictions: Labels, labels: Labels, targets: Labels | None) -> Tensor:
     return predictions != labels if targets is None else predictions == targets
+
+
+def _margins(scores: Logits, batch: Batch) -> list[float]:
+    """How far scores are from success: the label's lead over the best other class, or what the target lacks."""
+    lacking: list[float] = (-margin_of(scores, batch.labels, targets=batch.targets)).tolist()
+    return lacking
 
 
 def _verdicts(settings: Settings, originals: Images, images: Images, radius: PerImage) -> Verdicts:

@@ -122,6 +122,7 @@ def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str])
             "shape": list(subject.images.images.shape[1:]),
             "classes": subject.images.classes,
         },
+        "class_names": list(class_names_of(subject)),
         "weights": {"checksum": weights_checksum(subject.model), "file_checksum": file_checksum(settings.weights)},
         "versions": {
             "python": platform.python_version(),
@@ -132,6 +133,15 @@ def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str])
         "platform": f"{platform.system()} {platform.machine()}, {sys.byteorder} endian",
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def class_names_of(subject: Subject) -> tuple[str, ...]:
+    """What the classes are called, by the model's own table (Hugging Face's `config.id2label`) or by the data set."""
+    table = getattr(getattr(subject.model, "config", None), "id2label", None)
+    if isinstance(table, dict) and all(isinstance(name, str) for name in table.values()):
+        by_number = {int(number): name for number, name in table.items() if str(number).isdecimal()}
+        return tuple(by_number.get(number, str(number)) for number in range(max(by_number, default=-1) + 1))
+    return subject.images.class_names
 
 
 def _open(subject: Subject, settings: Settings, destination: Destination) -> list[Record]:

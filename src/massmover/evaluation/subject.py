@@ -37,6 +37,7 @@ class Subject:
     images: ImageSet  # only those that are evaluated
     start: int  # number of the first of them in the whole set
     device: torch.device
+    notes: tuple[str, ...] = ()  # what was done to make the weights fit, for the command line to say
 
     def pixels(self, batch: range) -> Images:
         """Images by their numbers in the whole set, in [0, 1], on the device."""
@@ -109,9 +110,12 @@ def load_subject(choice: Choice) -> Subject:
     with naming("--data"):
         whole = data.load(choice.data, split=choice.split)
     chosen = _slice(whole, start=choice.start, count=choice.count)
+    notes: list[str] = []
     with naming("--weights" if choice.weights else "--model"):
-        network = load_model(choice.model, weights=choice.weights, mean=choice.mean, std=choice.std, device=place)
-    subject = Subject(model=network, images=chosen, start=choice.start, device=place)
+        network = load_model(
+            choice.model, weights=choice.weights, mean=choice.mean, std=choice.std, device=place, tell=notes.append
+        )
+    subject = Subject(model=network, images=chosen, start=choice.start, device=place, notes=tuple(notes))
     _check_pair(subject, choice)
     return subject
 
