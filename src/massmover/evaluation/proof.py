@@ -1,24 +1,24 @@
 """The proof checker: does a list of moves prove that an image lies in the ball it claims?
 
-To prove is to add up, so this needs no solver: whole numbers and NumPy, nothing of the code that makes plans. Masses are
-whole multiples of 2 ** -unit and every float is a dyadic rational, so rows, images, masses and costs are compared exactly;
-what is not rational (square roots, the carrying of rounding errors) enters with a rigorous bound.
+To prove is to add up, so this needs no solver: whole numbers and NumPy, nothing of the code that makes plans. Masses
+are whole multiples of 2 ** -unit and every float is a dyadic rational, so rows, images, masses and costs are compared
+exactly; what is not rational (square roots, the carrying of rounding errors) enters with a rigorous bound.
 
-What `proved` establishes, for an original x, an image z, and moves with claim (radius, window, ground, power, normalisation):
+What `proved` establishes, for an original x, an image z, and moves, by the claim's window, ground, power, normalisation:
 
 1. Every move has a mass of 0 or more, starts and ends inside the image, stays within the window, and keeps its channel
    (it is written as a pixel and a step, so it cannot do otherwise).
-2. No pixel sends more than x holds there; what it does not send stays. So the moves are a plan whose rows are exactly x.
+2. No pixel sends more than x holds there; what it does not send stays. So the moves are a plan with exactly the rows x.
 3. The image y of that plan differs from z by at most 2 ** -23 in every pixel: one rounding to float32.
 4. 0 <= x <= 1, 0 <= z <= 1, and no channel's mass changed by more than 1e-6 of the mass of the image.
-5. cost(plan) + cost(y -> z') <= radius (1 + tolerance), where z' is z with every channel scaled to the mass it has in x, as the judges
-   scale it. The second term is an upper bound, so the Wasserstein distance of x and z' is at most that. The tolerance is 0 unless
-   the claim says otherwise.
+5. cost(plan) + cost(y -> z') <= radius (1 + tolerance), where z' is z with every channel scaled to the mass it has in
+   x, as the judges scale it. The second term is an upper bound, so the Wasserstein distance of x and z' is at most
+   that. The tolerance is 0 unless the claim says otherwise.
 
-About 5. Where the cost is a metric (power <= 1), the difference of y and z' is carried from pixel to pixel to the end of its
-row and then down the last column; each step crosses one pixel edge and costs 1, and the triangle inequality adds that to the
-plan. For other powers, mass that y has too much somewhere is sent to where z' wants it instead, which costs at most the
-longest way there is.
+About 5. Where the cost is a metric (power <= 1), the difference of y and z' is carried from pixel to pixel to the end
+of its row and then down the last column; each step crosses one pixel edge and costs 1, and the triangle inequality adds
+that to the plan. For other powers, mass that y has too much somewhere is sent to where z' wants it instead, which costs
+at most the longest way there is.
 
 `refuted` says that the proof is wrong, and where. `not proved` says that the sums are right but cannot decide, for what
 rounding may add does not fit in the radius. Neither says that the image is outside: that takes exact transport.
@@ -98,7 +98,7 @@ class Verdict(NamedTuple):
         return self.status == "proved"
 
 
-class _Refuted(Exception):
+class _WrongProofError(Exception):
     """What is wrong with a proof, in words."""
 
 
@@ -138,7 +138,7 @@ def check(original: NDArray[Any], image: NDArray[Any], moves: Moves, claim: Clai
         x, z = _Units.of(before, moves.unit), _Units.of(after, moves.unit)
         error = _image_error(moves, target, x, z)
         return _verdict(moves, x, z, after, error, claim)
-    except _Refuted as fault:
+    except _WrongProofError as fault:
         return Verdict("refuted", str(fault), math.inf)
 
 
@@ -151,7 +151,9 @@ def _check_form(original: NDArray[Any], image: NDArray[Any], moves: Moves) -> No
     if original.shape != image.shape:
         raise MassmoverError(f"the original is {original.shape} and the image {image.shape}: same shape needed")
     if original[0].size > LARGEST_CHANNEL:
-        raise MassmoverError(f"the image has {original[0].size} pixels a channel: at most {LARGEST_CHANNEL} can be checked")
+        raise MassmoverError(
+            f"the image has {original[0].size} pixels a channel: at most {LARGEST_CHANNEL} can be checked"
+        )
     count = len(moves.source)
     if moves.source.shape != (count,) or moves.step.shape != (count, 2) or moves.mass.shape != (count,):
         raise MassmoverError(
@@ -168,19 +170,20 @@ def _check_pixels(pixels: Real, name: str) -> None:
     good = (pixels >= 0) & (pixels <= 1)  # false for NaN
     if not good.all():
         first = int(np.argmin(good))
-        raise _Refuted(f"{name} has {pixels.flat[first]!s} at {_place(first, pixels.shape)}: outside [0, 1]")
+        raise _WrongProofError(f"{name} has {pixels.flat[first]!s} at {_place(first, pixels.shape)}: outside [0, 1]")
 
 
 def _whole_moves(moves: Moves) -> Moves:
     """The same moves in 64 bits, once no mass is negative or more than a pixel can hold."""
     for name, array in zip(("source", "step", "mass"), moves[:3], strict=True):
         if array.dtype.kind not in "iu":
-            raise _Refuted(f"{name} is {array.dtype}: whole numbers are needed")
+            raise _WrongProofError(f"{name} is {array.dtype}: whole numbers are needed")
     good = (moves.mass >= 0) & (moves.mass <= 1 << moves.unit)
     if not good.all():
         first = int(np.argmin(good))
-        raise _Refuted(f"move {first} carries {int(moves.mass[first])} x 2 ** -{moves.unit}: not in [0, 1]")
-    return Moves(*(array.astype(np.int64) for array in moves[:3]), int(moves.unit))
+        raise _WrongProofError(f"move {first} carries {int(moves.mass[first])} x 2 ** -{moves.unit}: not in [0, 1]")
+    source, step, mass = (array.astype(np.int64) for array in moves[:3])
+    return Moves(source, step, mass, int(moves.unit))
 
 
 def _targets(moves: Moves, *, shape: tuple[int, ...], claim: Claim) -> Whole:
@@ -189,20 +192,24 @@ def _targets(moves: Moves, *, shape: tuple[int, ...], claim: Claim) -> Whole:
     good = (moves.source >= 0) & (moves.source < math.prod(shape))
     if not good.all():
         first = int(np.argmin(good))
-        raise _Refuted(f"move {first} starts at pixel {int(moves.source[first])}, which the image does not have")
+        raise _WrongProofError(
+            f"move {first} starts at pixel {int(moves.source[first])}, which the image does not have"
+        )
     rows, columns = moves.step.T
     for name, size, steps in (("rows", height, rows), ("columns", width, columns)):
         reach = size if claim.window is None else claim.window // 2
         good = (steps >= -reach) & (steps <= reach)
         if not good.all():
             first = int(np.argmin(good))
-            raise _Refuted(f"move {first} goes {int(steps[first])} {name} far: outside the window of {claim.window}")
+            raise _WrongProofError(
+                f"move {first} goes {int(steps[first])} {name} far: outside the window of {claim.window}"
+            )
     down, across = moves.source // width % height + rows, moves.source % width + columns
     good = (down >= 0) & (down < height) & (across >= 0) & (across < width)
     if not good.all():
         first = int(np.argmin(good))
         place = _place(int(moves.source[first]), shape)
-        raise _Refuted(f"move {first} leaves the image: from {place} by {moves.step[first].tolist()}")
+        raise _WrongProofError(f"move {first} leaves the image: from {place} by {moves.step[first].tolist()}")
     return np.asarray(moves.source + rows * width + columns)
 
 
@@ -214,7 +221,7 @@ def _image_error(moves: Moves, target: Whole, x: _Units, z: _Units) -> Whole:
     if heavy.any():
         first = int(np.argmax(heavy))
         sent, held = (f"{int(array.flat[first]) / 2**moves.unit:.17g}" for array in (leaving, x.whole))
-        raise _Refuted(f"row: {_place(first, shape)} sends {sent} and holds {held}")
+        raise _WrongProofError(f"row: {_place(first, shape)} sends {sent} and holds {held}")
     arriving = _sums(target, moves.mass, size).reshape(shape)
     error = z.whole - (x.whole - leaving + arriving)
     wrong = np.abs(error) >= 1 << (moves.unit - ROUNDING)
@@ -222,7 +229,7 @@ def _image_error(moves: Moves, target: Whole, x: _Units, z: _Units) -> Whole:
         first = int(np.argmax(wrong))
         shown = int(z.whole.flat[first]) / 2**moves.unit
         planned = int(z.whole.flat[first] - error.flat[first]) / 2**moves.unit
-        raise _Refuted(f"column: {_place(first, shape)} is {shown:.17g} and the plan puts {planned:.17g} there")
+        raise _WrongProofError(f"column: {_place(first, shape)} is {shown:.17g} and the plan puts {planned:.17g} there")
     return np.asarray(error)
 
 
@@ -245,10 +252,10 @@ def _verdict(moves: Moves, x: _Units, z: _Units, after: Real, error: Whole, clai
         other = _mass(z.whole[channel], z.rest[channel])
         if not z.whole[channel].any() and not z.rest[channel].any():
             if mass.high > 0:
-                raise _Refuted(f"channel {channel} is black in the image and not in the original")
+                raise _WrongProofError(f"channel {channel} is black in the image and not in the original")
             continue  # black stays black: nothing can move, nothing is added
         if mass.high == 0:
-            raise _Refuted(f"channel {channel} is black in the original and not in the image")
+            raise _WrongProofError(f"channel {channel} is black in the original and not in the image")
         _check_drift(mass, other, whole, channel=channel)
         unit = whole if claim.normalisation == "image" else mass
         plan_low += costs[channel].low / unit.high
@@ -258,7 +265,7 @@ def _verdict(moves: Moves, x: _Units, z: _Units, after: Real, error: Whole, clai
         added += Fraction(_carrying(error[channel], rests, after[channel], gap, claim)) / unit.low
     radius, bound = Fraction(claim.radius) * (1 + Fraction(claim.tolerance)), plan_high + added
     if plan_low > radius:
-        raise _Refuted(f"cost: the plan costs {float(plan_low):.17g} and the radius is {claim.radius:.17g}")
+        raise _WrongProofError(f"cost: the plan costs {float(plan_low):.17g} and the radius is {claim.radius:.17g}")
     rounded_up = math.nextafter(float(bound), math.inf) if bound else 0.0
     if bound <= radius:
         return Verdict("proved", "", rounded_up)
@@ -268,11 +275,13 @@ def _verdict(moves: Moves, x: _Units, z: _Units, after: Real, error: Whole, clai
 
 def _check_drift(mass: _Between, other: _Between, whole: _Between, *, channel: int) -> None:
     if mass.low <= 0:
-        raise _Refuted(f"sum: channel {channel} holds less than the unit can tell from nothing")
+        raise _WrongProofError(f"sum: channel {channel} holds less than the unit can tell from nothing")
     drift = max(mass.high - other.low, other.high - mass.low)
     if drift > MASS_DRIFT * whole.low:
         share = float(drift / whole.low)
-        raise _Refuted(f"sum: channel {channel} changes its mass by {share:.3g} of the image's; at most 1e-6 is allowed")
+        raise _WrongProofError(
+            f"sum: channel {channel} changes its mass by {share:.3g} of the image's; at most 1e-6 is allowed"
+        )
 
 
 def _mass(whole: Whole, rest: Real) -> _Between:

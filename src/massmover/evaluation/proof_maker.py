@@ -33,9 +33,7 @@ def proving_moves(plan: Plan, originals: torch.Tensor, row: int) -> Moves:
     masses = np.moveaxis(masses, 1, -1)  # (C, H, W, K - 1)
     channel_and_pixel, move = np.nonzero(masses.reshape(-1, masses.shape[-1]))
     steps = np.asarray(plan.window.offsets[1:], dtype=np.int16).reshape(-1, 2)
-    return Moves(
-        source=channel_and_pixel.astype(np.int32), step=steps[move], mass=masses[masses != 0], unit=unit
-    )
+    return Moves(source=channel_and_pixel.astype(np.int32), step=steps[move], mass=masses[masses != 0], unit=unit)
 
 
 def _cut(masses: NDArray[Any], held: NDArray[Any]) -> None:
