@@ -4,7 +4,7 @@ To prove is to add up, so this needs no solver: whole numbers and NumPy, nothing
 are whole multiples of 2 ** -unit and every float is a dyadic rational, so rows, images, masses and costs are compared
 exactly; what is not rational (square roots, the carrying of rounding errors) enters with a rigorous bound.
 
-What `proved` establishes, for an original x, an image z, and moves, by the claim's window, ground, power, normalisation:
+What `proved` establishes, for an original x, an image z, moves, and the window, ground, power and so on of a claim:
 
 1. Every move has a mass of 0 or more, starts and ends inside the image, stays within the window, and keeps its channel
    (it is written as a pixel and a step, so it cannot do otherwise).

@@ -31,7 +31,7 @@ def proving_moves(plan: Plan, originals: torch.Tensor, row: int) -> Moves:
     held = np.floor(np.ldexp(originals[row].detach().cpu().double().numpy(), unit)).astype(np.int64)
     _cut(masses, held)
     masses = np.moveaxis(masses, 1, -1)  # (C, H, W, K - 1)
-    channel_and_pixel, move = np.nonzero(masses.reshape(-1, masses.shape[-1]))
+    channel_and_pixel, move = np.nonzero(masses.reshape(held.size, masses.shape[-1]))
     steps = np.asarray(plan.window.offsets[1:], dtype=np.int16).reshape(-1, 2)
     return Moves(source=channel_and_pixel.astype(np.int32), step=steps[move], mass=masses[masses != 0], unit=unit)
 

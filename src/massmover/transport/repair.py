@@ -13,7 +13,7 @@ import torch
 
 from massmover.geometry import Window, gather, pad, scatter, shifted
 from massmover.transport.plan import Certificate, Plan, certify
-from massmover.transport.rounding import rounding_cost
+from massmover.transport.rounding import rounding_cost, summing_cost
 from massmover.types import Flows, Images, PerChannel, PerImage
 
 PROPORTIONAL_SWEEPS = 64  # then overfull columns are closed outright; see `returned_share`
@@ -226,5 +226,7 @@ def _rounded(exact: Images, *, originals: Images, window: Window, weights: PerCh
     """The image in the caller's dtype, and the most that rounding it added to its distance."""
     inside = exact.clamp(0, 1)  # only round-off is clamped: the columns fit already
     # A pixel no mass left or reached keeps its very bits.
-    images = torch.where(inside == originals.double(), originals, inside.to(originals.dtype))
-    return images, rounding_cost(inside, images, window=window, weights=weights)
+    moved = inside != originals.double()
+    images = torch.where(moved, inside.to(originals.dtype), originals)
+    added = rounding_cost(exact, images, window=window, weights=weights)
+    return images, added + summing_cost(moved, window=window, weights=weights)

@@ -7,6 +7,8 @@ import torch
 from massmover.geometry import Window
 from massmover.types import Images, PerChannel, PerImage
 
+SUMS = 2.0**-51  # most that float64 sums over the moves of a plan are off in a pixel, nearly always
+
 
 def rounding_cost(exact: Images, rounded: Images, *, window: Window, weights: PerChannel) -> PerImage:
     """An upper bound of the distance that rounding adds, in float64.
@@ -27,3 +29,13 @@ def rounding_cost(exact: Images, rounded: Images, *, window: Window, weights: Pe
         return (steps * weights).sum(dim=-1)
     longest = window.cost(error.shape[-2] - 1, error.shape[-1] - 1)
     return (error.abs().sum(dim=(-2, -1)) / 2 * longest * weights).sum(dim=-1)
+
+
+def summing_cost(moved: torch.Tensor, *, window: Window, weights: PerChannel) -> PerImage:
+    """What the sums over a plan may hide, in float64: pixels that mass left or reached may be off in their last places.
+
+    As above, but each error for itself and carried as far as there is, for its sign is not known.
+    """
+    height, width = moved.shape[-2:]
+    far = float(height + width) if window.power <= 1 else window.cost(height - 1, width - 1)
+    return (SUMS * far * moved.double().sum(dim=(-2, -1)) * weights).sum(dim=-1)
