@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from massmover.evaluation.run import run
+from massmover.evaluation.run import Destination, run
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.subject import load_subject
 
@@ -29,5 +29,5 @@ def settings_of(
 
 def finished_run(out: Path, *, count: int, radii: tuple[float, ...]) -> Path:
     settings = settings_of(count=count, radii=radii)
-    run(load_subject(settings), settings, out=out)
+    run(load_subject(settings), settings, Destination(out))
     return out

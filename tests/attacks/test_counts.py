@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchmarks.backends import step_counts
 from torch import nn
 
-from benchmarks.backends import step_counts
 from massmover.attacks import PlanAscent
 from massmover.types import Backend
 from scenes import random_images

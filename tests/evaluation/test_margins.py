@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from torch import nn
 from finished import finished_run, settings_of
 from massmover.data import ImageSet, load
 from massmover.evaluation.batch import evaluate_batch
-from massmover.evaluation.folder import RunFolder, read_json
 from massmover.evaluation.run import class_names_of
+from massmover.evaluation.store import RunFolder, read_json, read_records, write_records
 from massmover.evaluation.subject import Subject, load_subject
 from massmover.models import load_model
 
@@ -42,10 +43,8 @@ def test_margins_are_those_of_the_saved_images(tmp_path: Path) -> None:
 
 
 def test_with_a_target_the_margin_is_what_the_target_lacks() -> None:
-    rest = {"weights": None, "mean": None, "std": None, "split": "test", "start": 0, "device": "cpu"}
-    subject = load_subject(model="mnist-standard", images="mnist-sample", count=2, **rest)  # type: ignore[arg-type]
-    settings = settings_of(count=2, radii=(1 / 784,))
-    targeted = type(settings)(**{**vars(settings), "targeted": True})
+    targeted = replace(settings_of(count=2, radii=(1 / 784,)), targeted=True)
+    subject = load_subject(targeted)
     found, _ = evaluate_batch(subject, targeted, range(2))
     scores = subject.logits(subject.pixels(range(2)))
     for record in found:

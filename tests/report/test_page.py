@@ -147,7 +147,7 @@ def test_classes_are_accurate_where_their_images_are(tmp_path: Path) -> None:
 def test_the_survivors_that_came_closest_come_first(tmp_path: Path) -> None:
     run = load_run(finished_run(tmp_path / "run"))
     assert [(record.index, record.margin) for record in run.survivors()] == [(3, 0.5)]
-    nearer = records.Record(**{**vars(run.survivors()[0]), "index": 9, "margin": 0.25})
+    nearer = Record(**{**vars(run.survivors()[0]), "index": 9, "margin": 0.25})
     both = replace(run, records=[*run.records, nearer])
     assert [record.index for record in both.survivors()] == [9, 3]
     assert "12.5 %" in page([run])  # of its lead
@@ -167,7 +167,7 @@ def test_of_many_classes_the_least_accurate_are_shown(tmp_path: Path) -> None:
     run = load_run(finished_run(tmp_path / "run"))
     assert worst_classes(run) == (run.by_class(), "")
     more = [
-        records.Record(**{**vars(run.records[-1]), "index": 10 + label, "label": label, "prediction_before": label})
+        Record(**{**vars(run.records[-1]), "index": 10 + label, "label": label, "prediction_before": label})
         for label in range(10, 40)
     ]
     rows, cut = worst_classes(replace(run, records=[*run.records, *more]))
