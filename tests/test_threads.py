@@ -46,13 +46,12 @@ def test_a_forked_process_starts_threads_of_its_own() -> None:
     assert done.stdout.strip() == "0", done.stderr
 
 
-def test_as_many_threads_as_torch_uses() -> None:
-    before = torch.get_num_threads()
+@pytest.mark.parametrize("threads", [1, 3])
+def test_as_many_threads_as_torch_uses(threads: int) -> None:
+    before, seen = torch.get_num_threads(), set[str]()
     try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            seen: set[str] = set()
-            in_parallel(lambda part: seen.add(threading.current_thread().name), count=64)
-            assert 1 <= len(seen) <= threads
+        torch.set_num_threads(threads)
+        in_parallel(lambda part: seen.add(threading.current_thread().name), count=64)
     finally:
         torch.set_num_threads(before)
+    assert 1 <= len(seen) <= threads
