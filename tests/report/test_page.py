@@ -18,11 +18,12 @@ from making import broken, record, settings
 
 from massmover.evaluation.store import Record, RunFolder, write_records
 from massmover.evaluation.summary import summarise
+from massmover.paper import VICTIMS
 from massmover.report import charts, load_run, write_page
 from massmover.report.figures import write_figures
 from massmover.report.page import confusion, page, worst_classes
-from massmover.report.paper import CURVES, RADII_PIXELS, VICTIMS, curves_for
 from massmover.report.pictures import DETAIL, arrows, detail, difference, packed_moves, png
+from massmover.report.published import CURVES, RADII_PIXELS, curves_for
 
 SHAPE = (1, 28, 28)
 
