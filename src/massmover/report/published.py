@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from massmover import paper
+from massmover.paper import ATTACK, ATTACK_RADII
 
-RADII_PIXELS = tuple(float(radius) for radius in paper.ATTACK_RADII)
+RADII_PIXELS = tuple(float(radius) for radius in ATTACK_RADII)
 NAMES = {"wong": "Wong et al. attack", "large step": "larger steps", "large step, gradient": "the paper's attack"}
 
 
@@ -22,8 +22,7 @@ class PaperCurve(NamedTuple):
 
 
 CURVES = {
-    data: tuple(PaperCurve(NAMES[attack], percent) for attack, percent in rows.items())
-    for data, rows in paper.ATTACK.items()
+    data: tuple(PaperCurve(NAMES[attack], percent) for attack, percent in rows.items()) for data, rows in ATTACK.items()
 }
 
 
