@@ -17,6 +17,7 @@ LAYERS = [
     ["geometry", "drawing"],
     ["transport"],
     ["threat"],
+    ["certificates"],
     ["attacks"],
     ["models", "data", "bundled"],
     ["evaluation"],
