@@ -1,0 +1,305 @@
+"""Certificates for ordinary networks: linear bounds carried backwards, then minimised exactly over the ball.
+
+Every ReLU lies between two lines on the interval that its input can reach, so every output of the network lies between
+two linear functions of the image (Zhang et al. 2018 call this CROWN). What is particular here is the last step: the
+minimum of a linear function over a Wasserstein ball, by its dual, which has one variable, the price of cost.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from massmover.certificates.radius import CertifiedResult
+from massmover.certificates.transform import PixelMetric
+from massmover.checks import check_labels, first_logits_of
+from massmover.threat import WassersteinBall
+from massmover.types import Classifier, Images, Labels, MassmoverError, PerChannel, PerImage
+
+TOGETHER = 4  # images at a time; their bounds for a layer of a thousand units fill some hundred megabytes
+NEAR = 3  # rows and columns within which the rate of every move is looked at; farther ones are bounded
+PRICES = 40  # halvings of the interval that holds the best price
+ROUNDING = 1e-5  # of the largest score: taken off for the float32 arithmetic of the network itself
+LARGEST = 1.0  # pixels: no larger radius is tried
+HALVINGS = 8  # of the interval between a radius that was proved and one that was not
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a plan may take from: the images, the weight of each channel, and the distances between their pixels."""
+
+    images: Images  # (B, C, H, W), float64
+    weights: PerChannel  # (B, C), cost of a unit of mass over a unit of distance; 0 for a black channel
+    metric: PixelMetric
+
+    @classmethod
+    def of(cls, images: Images, *, ball: WassersteinBall) -> Sources:
+        """The sources of the ball around each image; the ball's window is not used, so plans may reach everywhere."""
+        height, width = images.shape[-2:]
+        return cls(images.double(), ball.weights(images), PixelMetric(height, width, ball.ground, ball.power))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Between which numbers the inputs of a layer of ReLUs lie, each (B, ...)."""
+
+    lower: Tensor
+    upper: Tensor
+
+
+@torch.no_grad()
+def by_linear_bounds(model: Classifier, images: Images, labels: Labels, *, ball: WassersteinBall) -> CertifiedResult:
+    """The largest radius, to some per cent, at which the linear bounds of every margin are positive.
+
+    Holds for transport over the whole image, whatever the window, with or without the pixel box. Each radius returned
+    was proved by itself; the search for it only decides which radii are tried.
+    """
+    layers = layers_of(model)
+    parts = []
+    for few, truth in zip(torch.split(images, TOGETHER), torch.split(labels, TOGETHER), strict=True):
+        scores = first_logits_of(sequence(layers), few.double())
+        truth = check_labels(truth, batch=len(few), classes=scores.shape[1])
+        sources = Sources.of(few, ball=ball)
+        parts.append(torch.stack(_largest_radius(layers, sources, scores, truth)))
+    radius, margin = torch.cat(parts, dim=1) if parts else images.new_zeros(2, 0, dtype=torch.float64)
+    return CertifiedResult(radius=radius, method="linear", ball=ball, evidence={"margin": margin})
+
+
+def _largest_radius(
+    layers: list[nn.Module], sources: Sources, scores: Tensor, labels: Labels
+) -> tuple[PerImage, PerImage]:
+    """The radius proved for each image, and its margin."""
+    rival = scores.scatter(1, labels[:, None], -torch.inf).amax(dim=1)
+    margin = scores.gather(1, labels[:, None])[:, 0] - rival
+    proved, failed = torch.zeros_like(margin), torch.full_like(margin, LARGEST)
+    right = margin > ROUNDING * (1 + scores.abs().amax(dim=1))
+    tried = torch.full_like(margin, 1e-3)
+    for _ in range(HALVINGS + 8):
+        holds = right & (worst_margin(layers, sources, scores, labels, radius=tried) > 0)
+        proved, failed = torch.where(holds, tried, proved), torch.where(holds, failed, tried)
+        # Upwards in doublings until something fails, then halves of what is between, on the scale of logarithms.
+        between = torch.where(proved > 0, (proved * failed).sqrt(), failed / 4)
+        tried = torch.where(failed >= LARGEST, (2 * proved).clamp(max=LARGEST), between)
+    black = sources.images.sum(dim=(1, 2, 3)) == 0
+    return torch.where(right & black, torch.inf, torch.where(right, proved, 0.0)), margin
+
+
+def worst_margin(
+    layers: list[nn.Module], sources: Sources, scores: Tensor, labels: Labels, *, radius: PerImage
+) -> PerImage:
+    """A lower bound of the margin over the ball of each image, the rounding of the network taken off."""
+    intervals: dict[int, Interval] = {}
+    shape = scores.shape[1:]
+    for place, layer in enumerate(layers):
+        if isinstance(layer, nn.ReLU):
+            units = torch.zeros(1)
+            output = sequence(layers[:place])(sources.images[:1])
+            units = torch.eye(output[0].numel(), dtype=torch.float64).reshape(-1, *output.shape[1:])
+            rows = units.expand(len(scores), *units.shape)
+            lower = _bound(layers[:place], intervals, rows, sources, radius=radius)
+            upper = -_bound(layers[:place], intervals, -rows, sources, radius=radius)
+            intervals[place] = Interval(lower.reshape(-1, *output.shape[1:]), upper.reshape(-1, *output.shape[1:]))
+    classes = torch.eye(shape[0], dtype=torch.float64)
+    rows = classes[labels][:, None] - classes  # (B, classes, classes)
+    slope, constant = backwards(layers, intervals, rows)
+    bounds = constant + exact_minimum(slope, sources, radius=radius)
+    bounds = bounds.scatter(1, labels[:, None], torch.inf)
+    return bounds.amin(dim=1) - ROUNDING * (1 + scores.abs().amax(dim=1))
+
+
+def _bound(
+    layers: list[nn.Module], intervals: dict[int, Interval], rows: Tensor, sources: Sources, *, radius: PerImage
+) -> Tensor:
+    """Lower bounds (B, n) of rows . output of some layers over the ball."""
+    slope, constant = backwards(layers, intervals, rows)
+    return constant + quick_minimum(slope, sources, radius=radius)
+
+
+def backwards(layers: list[nn.Module], intervals: dict[int, Interval], rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A linear function of the input below rows . output: its slopes (B, n, C, H, W) and constants (B, n)."""
+    batch, count = rows.shape[:2]
+    constant = torch.zeros(batch, count, dtype=torch.float64)
+    for place in reversed(range(len(layers))):
+        layer = layers[place]
+        if isinstance(layer, nn.ReLU):
+            rows, moved = _through_relu(rows, intervals[place])
+            constant = constant + moved
+        elif isinstance(layer, nn.Linear):
+            constant = constant if layer.bias is None else constant + rows @ layer.bias
+            rows = rows @ layer.weight
+        elif isinstance(layer, nn.Conv2d):
+            if layer.bias is not None:
+                constant = constant + (rows.sum(dim=(-2, -1)) * layer.bias).sum(dim=-1)
+            rows = _through_convolution(rows, layer)
+        elif isinstance(layer, Scaling):
+            constant = constant + (rows.sum(dim=(-2, -1)) * layer.shift).sum(dim=-1)
+            rows = rows * layer.scale[:, None, None]
+        elif isinstance(layer, Reshape):
+            rows = rows.reshape(batch, count, *layer.before)
+    return rows, constant
+
+
+def _through_relu(rows: Tensor, reach: Interval) -> tuple[Tensor, Tensor]:
+    """Replace every ReLU by a line: the one above where its factor is negative, one below where it is positive."""
+    lower, upper = reach.lower[:, None], reach.upper[:, None]
+    crossing = (lower < 0) & (upper > 0)
+    chord = torch.where(crossing, upper / (upper - lower).clamp_min(1e-300), (lower >= 0).double())
+    offset = torch.where(crossing, -lower * chord, 0.0)
+    below = torch.where(crossing, (upper > -lower).double(), (lower >= 0).double())
+    negative = rows.clamp(max=0)
+    slopes = rows.clamp(min=0) * below + negative * chord
+    return slopes, (negative * offset).flatten(2).sum(dim=2)
+
+
+def _through_convolution(rows: Tensor, layer: nn.Conv2d) -> Tensor:
+    batch, count = rows.shape[:2]
+    height, width = layer.input_size  # type: ignore[misc]
+    options = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups}
+    shape = (batch * count, layer.in_channels, int(height), int(width))
+    found: Tensor = torch.nn.grad.conv2d_input(shape, layer.weight, rows.flatten(0, 1), **options)
+    return found.reshape(batch, count, *shape[1:])
+
+
+def quick_minimum(slope: Tensor, sources: Sources, *, radius: PerImage) -> Tensor:
+    """A lower bound (B, n) of linear functions (B, n, C, H, W) over the ball: nothing pays better than the best rate.
+
+    The rate of a move is what it lowers the function by for its cost. Mass must be where a move starts. Moves within
+    `NEAR` pixels are looked at one by one; a longer one gains at most the whole range, over its least length.
+    """
+    images, metric = sources.images, sources.metric
+    there = sources.images[:, None] > 0
+    far = metric.between(0, NEAR + 1)  # the shortest of the moves that are not looked at, on every ground
+    highest = torch.where(there, slope, -torch.inf).amax(dim=(-2, -1))
+    rate = (highest - slope.amin(dim=(-2, -1))).clamp_min(0) / far  # (B, n, C)
+    for dy in range(-NEAR, NEAR + 1):
+        for dx in range(-NEAR, NEAR + 1):
+            if (dy or dx) and abs(dy) < metric.height and abs(dx) < metric.width:
+                start = _cut(slope, dy, dx, metric=metric)
+                end = _cut(slope, -dy, -dx, metric=metric)
+                gain = torch.where(_cut(there, dy, dx, metric=metric), start - end, 0.0).amax(dim=(-2, -1))
+                rate = torch.maximum(rate, gain / metric.between(dy, dx))
+    weights = sources.weights[:, None]  # (B, 1, C)
+    rate = torch.where(weights > 0, rate / weights.clamp_min(1e-300), 0.0).amax(dim=-1)
+    return torch.einsum("bnchw,bchw->bn", slope, images) - rate * radius[:, None]
+
+
+def _cut(grid: Tensor, dy: int, dx: int, *, metric: PixelMetric) -> Tensor:
+    """The pixels from which the move (dy, dx) stays on the grid."""
+    rows = slice(max(0, -dy), metric.height - max(0, dy))
+    return grid[..., rows, max(0, -dx) : metric.width - max(0, dx)]
+
+
+def exact_minimum(slope: Tensor, sources: Sources, *, radius: PerImage) -> Tensor:
+    """The minimum (B, n) of linear functions a (B, n, C, H, W) over the ball, but for the pixel box, from below.
+
+    For a price t >= 0 of cost, `sum_i x_i min_j (a_j + t w d_ij) - t radius` is a lower bound, concave in t, and its
+    best value is the minimum (strong duality of a linear programme). Every price tried gives a valid bound.
+    """
+    found = torch.empty(slope.shape[:2], dtype=torch.float64)
+    distances = torch.from_numpy(sources.metric.matrix().copy())
+    for b in range(len(slope)):
+        held = sources.images[b].flatten(1)  # (C, N)
+        places = [torch.nonzero(channel > 0).flatten() for channel in held]
+        masses = [channel[place] for channel, place in zip(held, places, strict=True)]
+        costs = [sources.weights[b, c] * distances[place] for c, place in enumerate(places)]  # (sources, N)
+        for n in range(slope.shape[1]):
+            found[b, n] = _best_price(slope[b, n].flatten(1), masses, costs, radius=float(radius[b]))
+    return found
+
+
+def _best_price(slope: Tensor, masses: list[Tensor], costs: list[Tensor], *, radius: float) -> float:
+    """The largest of the bounds, by bisection of the price at which plans spend the radius."""
+
+    def bound(price: float) -> tuple[float, float]:
+        value, spent = -price * radius, 0.0
+        for values, mass, cost in zip(slope, masses, costs, strict=True):
+            least, end = (values + price * cost).min(dim=1)  # where each source sends its mass
+            value += float(mass @ least)
+            spent += float(mass @ cost.gather(1, end[:, None])[:, 0])
+        return value, spent
+
+    low, high = 0.0, 1.0
+    best, spent = bound(low)
+    if spent <= radius:
+        return best
+    while bound(high)[1] > radius:
+        low, high = high, 4 * high
+    for _ in range(PRICES):
+        middle = (low + high) / 2
+        value, spent = bound(middle)
+        best = max(best, value)
+        low, high = (middle, high) if spent > radius else (low, middle)
+        if high - low < 1e-6 * high:
+            break
+    return max(best, bound(high)[0])
+
+
+class Scaling(nn.Module):
+    """Each channel times a factor plus a shift: what a normalising wrapper does."""
+
+    def __init__(self, scale: Tensor, shift: Tensor) -> None:
+        """Keep one number of each kind for every channel."""
+        super().__init__()
+        self.scale, self.shift = scale.double(), shift.double()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Scale and shift."""
+        return images * self.scale[:, None, None] + self.shift[:, None, None]
+
+
+class Reshape(nn.Module):
+    """A flattening that remembers what it flattened."""
+
+    before: tuple[int, ...] = ()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Flatten everything but the batch."""
+        self.before = tuple(features.shape[1:])
+        return features.flatten(1)
+
+
+class SizedConvolution(nn.Conv2d):
+    """A convolution that remembers the size of its input."""
+
+    input_size: tuple[int, ...] = ()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Convolve."""
+        self.input_size = tuple(features.shape[-2:])
+        return F.conv2d(features, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+def sequence(layers: list[nn.Module]) -> nn.Sequential:
+    """The layers as one network."""
+    return nn.Sequential(*layers)
+
+
+def layers_of(model: Classifier) -> list[nn.Module]:
+    """The layers of a network in float64, one after the other, or why it cannot be taken apart."""
+    mean, std = getattr(model, "mean", None), getattr(model, "std", None)
+    if isinstance(mean, Tensor) and isinstance(std, Tensor) and isinstance(model, nn.Module):
+        inner: Classifier = model.get_submodule("model")
+        scale = 1 / std.double().flatten().cpu()
+        return [Scaling(scale, -mean.double().flatten().cpu() * scale), *layers_of(inner)]
+    if isinstance(model, nn.Sequential):
+        return [layer for part in model for layer in layers_of(part)]
+    if isinstance(model, (nn.Identity, nn.Dropout)):
+        return []
+    if isinstance(model, nn.ReLU):
+        return [nn.ReLU()]
+    if isinstance(model, nn.Flatten) and model.start_dim == 1 and model.end_dim == -1:
+        return [Reshape()]
+    if isinstance(model, nn.Linear):
+        return [copy.deepcopy(model).double().cpu()]
+    if isinstance(model, nn.Conv2d) and model.padding_mode == "zeros" and not isinstance(model.padding, str):
+        twin = copy.deepcopy(model).double().cpu()
+        twin.__class__ = SizedConvolution
+        return [twin]
+    raise MassmoverError(
+        f"linear bounds know Sequential, Conv2d (zero padding), Linear, ReLU, Flatten and Normalised, "
+        f"not {type(model).__name__}: use massmover.certificates.smoothed_radius, which takes any classifier"
+    )
