@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.grad import conv2d_input
 
 from massmover.certificates.radius import CertifiedResult
 from massmover.certificates.transform import PixelMetric
@@ -22,10 +24,13 @@ from massmover.types import Classifier, Images, Labels, MassmoverError, PerChann
 
 TOGETHER = 4  # images at a time; their bounds for a layer of a thousand units fill some hundred megabytes
 NEAR = 3  # rows and columns within which the rate of every move is looked at; farther ones are bounded
-PRICES = 40  # halvings of the interval that holds the best price
+PRICES = (
+    40  # prices tried at most: for a function that is flat, the best price is 0 and no width is small relative to it
+)
+PRICED = 1e-4  # relative width at which the interval of the best price is small enough; every price gives a valid bound
 ROUNDING = 1e-5  # of the largest score: taken off for the float32 arithmetic of the network itself
 LARGEST = 1.0  # pixels: no larger radius is tried
-HALVINGS = 8  # of the interval between a radius that was proved and one that was not
+TRIES = 9  # radii for each image
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def _largest_radius(
     proved, failed = torch.zeros_like(margin), torch.full_like(margin, LARGEST)
     right = margin > ROUNDING * (1 + scores.abs().amax(dim=1))
     tried = torch.full_like(margin, 1e-3)
-    for _ in range(HALVINGS + 8):
+    for _ in range(TRIES):
         holds = right & (worst_margin(layers, sources, scores, labels, radius=tried) > 0)
         proved, failed = torch.where(holds, tried, proved), torch.where(holds, failed, tried)
         # Upwards in doublings until something fails, then halves of what is between, on the scale of logarithms.
@@ -96,10 +101,9 @@ def worst_margin(
     shape = scores.shape[1:]
     for place, layer in enumerate(layers):
         if isinstance(layer, nn.ReLU):
-            units = torch.zeros(1)
             output = sequence(layers[:place])(sources.images[:1])
             units = torch.eye(output[0].numel(), dtype=torch.float64).reshape(-1, *output.shape[1:])
-            rows = units.expand(len(scores), *units.shape)
+            rows = units[None]  # the same for all images until the first ReLU on the way back
             lower = _bound(layers[:place], intervals, rows, sources, radius=radius)
             upper = -_bound(layers[:place], intervals, -rows, sources, radius=radius)
             intervals[place] = Interval(lower.reshape(-1, *output.shape[1:]), upper.reshape(-1, *output.shape[1:]))
@@ -116,13 +120,16 @@ def _bound(
 ) -> Tensor:
     """Lower bounds (B, n) of rows . output of some layers over the ball."""
     slope, constant = backwards(layers, intervals, rows)
+    slope = slope.expand(len(radius), *slope.shape[1:])
     return constant + quick_minimum(slope, sources, radius=radius)
 
 
 def backwards(layers: list[nn.Module], intervals: dict[int, Interval], rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A linear function of the input below rows . output: its slopes (B, n, C, H, W) and constants (B, n)."""
-    batch, count = rows.shape[:2]
-    constant = torch.zeros(batch, count, dtype=torch.float64)
+    """A linear function of the input below rows . output: its slopes (B, n, C, H, W) and constants (B, n).
+
+    Rows may come with a batch of 1, for all images alike.
+    """
+    constant = torch.zeros(rows.shape[:2], dtype=torch.float64)
     for place in reversed(range(len(layers))):
         layer = layers[place]
         if isinstance(layer, nn.ReLU):
@@ -139,7 +146,7 @@ def backwards(layers: list[nn.Module], intervals: dict[int, Interval], rows: Ten
             constant = constant + (rows.sum(dim=(-2, -1)) * layer.shift).sum(dim=-1)
             rows = rows * layer.scale[:, None, None]
         elif isinstance(layer, Reshape):
-            rows = rows.reshape(batch, count, *layer.before)
+            rows = rows.reshape(*rows.shape[:2], *layer.before)
     return rows, constant
 
 
@@ -160,7 +167,7 @@ def _through_convolution(rows: Tensor, layer: nn.Conv2d) -> Tensor:
     height, width = layer.input_size  # type: ignore[misc]
     options = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups}
     shape = (batch * count, layer.in_channels, int(height), int(width))
-    found: Tensor = torch.nn.grad.conv2d_input(shape, layer.weight, rows.flatten(0, 1), **options)
+    found: Tensor = conv2d_input(shape, layer.weight, rows.flatten(0, 1), **options)
     return found.reshape(batch, count, *shape[1:])
 
 
@@ -170,27 +177,36 @@ def quick_minimum(slope: Tensor, sources: Sources, *, radius: PerImage) -> Tenso
     The rate of a move is what it lowers the function by for its cost. Mass must be where a move starts. Moves within
     `NEAR` pixels are looked at one by one; a longer one gains at most the whole range, over its least length.
     """
-    images, metric = sources.images, sources.metric
-    there = sources.images[:, None] > 0
-    far = metric.between(0, NEAR + 1)  # the shortest of the moves that are not looked at, on every ground
+    metric = sources.metric
+    lengths = [[metric.between(dy, dx) for dx in range(NEAR + 2)] for dy in range(NEAR + 1)]
+    rates = _best_rates(slope, sources.images, torch.tensor(lengths, dtype=torch.float64))  # (B, n, C)
+    weights = sources.weights[:, None]  # (B, 1, C)
+    rate = torch.where(weights > 0, rates / weights.clamp_min(1e-300), 0.0).amax(dim=-1)
+    return torch.einsum("bnchw,bchw->bn", slope, sources.images) - rate * radius[:, None]
+
+
+def _best_rates(slope: Tensor, images: Images, lengths: Tensor) -> Tensor:
+    """The best rate (B, n, C) of a move, all of them looked at for short moves, none for long ones."""
+    if find_spec("numba") is not None:
+        from massmover.certificates import linear_kernel
+
+        return torch.from_numpy(linear_kernel.best_rates(slope.numpy(), images.numpy(), lengths.numpy()))
+    there = images[:, None] > 0
     highest = torch.where(there, slope, -torch.inf).amax(dim=(-2, -1))
-    rate = (highest - slope.amin(dim=(-2, -1))).clamp_min(0) / far  # (B, n, C)
+    rates = (highest - slope.amin(dim=(-2, -1))).clamp_min(0) / lengths[0, NEAR + 1]
     for dy in range(-NEAR, NEAR + 1):
         for dx in range(-NEAR, NEAR + 1):
-            if (dy or dx) and abs(dy) < metric.height and abs(dx) < metric.width:
-                start = _cut(slope, dy, dx, metric=metric)
-                end = _cut(slope, -dy, -dx, metric=metric)
-                gain = torch.where(_cut(there, dy, dx, metric=metric), start - end, 0.0).amax(dim=(-2, -1))
-                rate = torch.maximum(rate, gain / metric.between(dy, dx))
-    weights = sources.weights[:, None]  # (B, 1, C)
-    rate = torch.where(weights > 0, rate / weights.clamp_min(1e-300), 0.0).amax(dim=-1)
-    return torch.einsum("bnchw,bchw->bn", slope, images) - rate * radius[:, None]
+            if (dy or dx) and abs(dy) < slope.shape[-2] and abs(dx) < slope.shape[-1]:
+                start, end = _cut(slope, dy, dx), _cut(slope, -dy, -dx)
+                gain = torch.where(_cut(there, dy, dx), start - end, 0.0).amax(dim=(-2, -1))
+                rates = torch.maximum(rates, gain / lengths[abs(dy), abs(dx)])
+    return rates
 
 
-def _cut(grid: Tensor, dy: int, dx: int, *, metric: PixelMetric) -> Tensor:
+def _cut(grid: Tensor, dy: int, dx: int) -> Tensor:
     """The pixels from which the move (dy, dx) stays on the grid."""
-    rows = slice(max(0, -dy), metric.height - max(0, dy))
-    return grid[..., rows, max(0, -dx) : metric.width - max(0, dx)]
+    height, width = grid.shape[-2:]
+    return grid[..., max(0, -dy) : height - max(0, dy), max(0, -dx) : width - max(0, dx)]
 
 
 def exact_minimum(slope: Tensor, sources: Sources, *, radius: PerImage) -> Tensor:
@@ -200,7 +216,7 @@ def exact_minimum(slope: Tensor, sources: Sources, *, radius: PerImage) -> Tenso
     best value is the minimum (strong duality of a linear programme). Every price tried gives a valid bound.
     """
     found = torch.empty(slope.shape[:2], dtype=torch.float64)
-    distances = torch.from_numpy(sources.metric.matrix().copy())
+    distances = torch.tensor(sources.metric.matrix())
     for b in range(len(slope)):
         held = sources.images[b].flatten(1)  # (C, N)
         places = [torch.nonzero(channel > 0).flatten() for channel in held]
@@ -215,12 +231,8 @@ def _best_price(slope: Tensor, masses: list[Tensor], costs: list[Tensor], *, rad
     """The largest of the bounds, by bisection of the price at which plans spend the radius."""
 
     def bound(price: float) -> tuple[float, float]:
-        value, spent = -price * radius, 0.0
-        for values, mass, cost in zip(slope, masses, costs, strict=True):
-            least, end = (values + price * cost).min(dim=1)  # where each source sends its mass
-            value += float(mass @ least)
-            spent += float(mass @ cost.gather(1, end[:, None])[:, 0])
-        return value, spent
+        parts = [_priced(*channel, price) for channel in zip(slope, masses, costs, strict=True)]
+        return sum(value for value, _ in parts) - price * radius, sum(spent for _, spent in parts)
 
     low, high = 0.0, 1.0
     best, spent = bound(low)
@@ -229,13 +241,24 @@ def _best_price(slope: Tensor, masses: list[Tensor], costs: list[Tensor], *, rad
     while bound(high)[1] > radius:
         low, high = high, 4 * high
     for _ in range(PRICES):
+        if high - low < PRICED * high:
+            break
         middle = (low + high) / 2
         value, spent = bound(middle)
         best = max(best, value)
         low, high = (middle, high) if spent > radius else (low, middle)
-        if high - low < 1e-6 * high:
-            break
-    return max(best, bound(high)[0])
+    return max(best, bound(low)[0], bound(high)[0])
+
+
+def _priced(values: Tensor, mass: Tensor, cost: Tensor, price: float) -> tuple[float, float]:
+    """What the best plan of one channel reaches at a price, the price included, and what it spends."""
+    if find_spec("numba") is not None:
+        from massmover.certificates import linear_kernel
+
+        value, spent = linear_kernel.priced(values.numpy(), mass.numpy(), cost.numpy(), price)
+        return float(value), float(spent)
+    least, end = (values + price * cost).min(dim=1)  # where each source sends its mass
+    return float(mass @ least), float(mass @ cost.gather(1, end[:, None])[:, 0])
 
 
 class Scaling(nn.Module):

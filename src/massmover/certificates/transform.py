@@ -116,7 +116,7 @@ def _exact(arrays: Tensor, *, metric: PixelMetric) -> tuple[Tensor, Tensor]:
             torch.from_numpy(part) for part in transform_kernel.transform(values, matrix.astype(values.dtype))
         )
     else:
-        distances = torch.from_numpy(matrix).to(columns)
+        distances = torch.tensor(matrix).to(columns)
         lower = torch.stack([(columns + row[:, None]).amin(0) for row in distances])
         upper = torch.stack([(columns - row[:, None]).amax(0) for row in distances])
     return lower.T.reshape(arrays.shape), upper.T.reshape(arrays.shape)

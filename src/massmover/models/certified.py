@@ -87,15 +87,12 @@ class PotentialNetwork(nn.Module):
         _, height, width = self.shape
         arrays = self.columns.detach().double().T.reshape(-1, *self.shape)
         arrays = projected(arrays, metric=PixelMetric(height, width))
-        # Constants may go into the bias where mass is shared over the whole image; it keeps the numbers small.
-        middle = (arrays.amax(dim=(1, 2, 3)) + arrays.amin(dim=(1, 2, 3))) / 2
-        together = self.normalisation == "image"
-        arrays = arrays - middle[:, None, None, None] if together else arrays
-        biases = self.biases.double() + middle if together else self.biases.double()
         numbers = (arrays * (1 - UNIT) / UNIT).round()
+        if numbers.abs().max() > torch.iinfo(torch.int16).max:
+            raise MassmoverError("a potential rose above 32 pixels, more than a file holds: train again, at a lower rate")
         state = {
             "potentials": numbers.to(torch.int16).reshape(*self.sizes, *self.shape),
-            "biases": biases.reshape(self.sizes),
+            "biases": self.biases.double().reshape(self.sizes),
             "mass_in": self.mass_in.double(),
             "mass_out": self.mass_out.double(),
             "per_channel": torch.tensor(self.normalisation == "channel"),

@@ -61,10 +61,11 @@ def load_model(
         model = bundled_model(name)
     elif name in ARCHITECTURES or name == POTENTIALS:
         if weights is None:
+            untrained = f"{name}()" if name in ARCHITECTURES else "PotentialNetwork"
             raise MassmoverError(
                 f"{name} is an architecture, and random weights are pointless to measure: pass weights=, "
                 f"a .safetensors file (--weights on the command line). "
-                f"For an untrained network see massmover.models.{name if name in ARCHITECTURES else 'PotentialNetwork'}."
+                f"For an untrained network call massmover.models.{untrained}."
             )
         if name == POTENTIALS:
             model, weights = load_certified(weights), None  # the file says how large the network is

@@ -86,7 +86,7 @@ class Margin:
 
     def softness(self, share: float) -> float:
         """The temperature of maxima and minima after a share of the run."""
-        return self.softest * (self.hardest / self.softest) ** share
+        return float(self.softest * (self.hardest / self.softest) ** share)
 
 
 @dataclass(frozen=True)
