@@ -89,7 +89,7 @@ class PotentialNetwork(nn.Module):
         arrays = projected(arrays, metric=PixelMetric(height, width))
         numbers = (arrays * (1 - UNIT) / UNIT).round()
         if numbers.abs().max() > torch.iinfo(torch.int16).max:
-            raise MassmoverError("a potential rose above 32 pixels, more than a file holds: train again, at a lower rate")
+            raise MassmoverError("a potential rose above 32 pixels, more than a file holds: train at a lower rate")
         state = {
             "potentials": numbers.to(torch.int16).reshape(*self.sizes, *self.shape),
             "biases": self.biases.double().reshape(self.sizes),
