@@ -17,7 +17,7 @@ def network(
     seed: int,
     shape: tuple[int, int, int],
     *,
-    sizes: tuple[int, int, int] = (3, 2, 2),
+    sizes: tuple[int, int, int] = (3, 2, 2),  # three duels, so three classes
     normalisation: Normalisation = "image",
     units: int = 0,
 ) -> CertifiedNetwork:
@@ -80,7 +80,7 @@ def broken(
         if radius == 0 or radius == np.inf:
             continue
         shown = [scattered(image, ball=ball, radius=radius, seed=seed) for seed in range(3)]
-        for rival in range(len(model.potentials)):
+        for rival in range(model.classes):
             slope = active(model, image, rival) - active(model, image, label)
             shown.append(greedy(image, slope, ball=ball, radius=radius))
         if any(int(model(z[None]).argmax()) != label for z in shown):

@@ -44,12 +44,12 @@ class CertifiedResult:
 class PotentialScores(Protocol):
     """A classifier whose class scores move no faster than its potentials allow.
 
-    Each score is built from `<phi, w x> + bias` by maxima and minima and nothing else, phi among `potentials` of the
-    class, w one over the mass of the image or of the channel (`normalisation`), bias free of the positions of mass.
+    Each score is built from numbers `<phi, w x> + bias` or their negatives by maxima and minima and nothing else: phi
+    among `potentials`, w one over the mass of the image or of the channel (`normalisation`), bias a function of masses.
     """
 
     normalisation: Normalisation
-    potentials: Tensor  # (classes, ..., C, H, W)
+    potentials: Tensor  # (..., C, H, W)
 
     def __call__(self, images: Images) -> Logits:
         """The class scores."""
@@ -90,35 +90,30 @@ def certified_radius(
 def by_potentials(model: PotentialScores, images: Images, labels: Labels, *, ball: WassersteinBall) -> CertifiedResult:
     """Margin over slope: by duality a plan of cost r changes each class score by at most its Lipschitz constant x r.
 
-    With constants L_c of the class scores the answer y stands within (s_y - s_c) / (L_y + L_c) for every other class
-    c. The error of the arithmetic is taken off the margin first. Where model and ball divide by different masses, a
-    plan that the ball prices at r costs the model at most `stretch` x r, since masses do not change.
+    With L the largest constant of a potential, the answer y stands within (s_y - s_c) / 2 L for every other class c.
+    The error of the arithmetic is taken off the margin first. Where model and ball divide by different masses, a plan
+    that the ball prices at r costs the model at most `stretch` x r, since masses do not change.
     """
     with inference_mode_of(model):
         scores = torch.cat([logits_of(model, part) for part in torch.split(images, CHUNK)] or [images.new_zeros(0, 1)])
     scores = scores.double()
     labels = check_labels(labels, batch=len(images), classes=scores.shape[1] if len(images) else None)
-    constants = lipschitz_constants(model, ball=ball).to(scores)  # (classes,)
-    error = 2 * model.score_error()
+    constant, error = lipschitz_constant(model, ball=ball), 2 * model.score_error()
     truth = labels[:, None]
-    margins = scores.gather(1, truth) - scores  # (B, classes)
-    slopes = constants[labels][:, None] + constants  # (B, classes)
-    bounds = torch.where(slopes > 0, (margins - error) / slopes.clamp_min(1e-300), torch.inf * (margins - error).sign())
-    bounds = bounds.scatter(1, truth, torch.inf)
-    nearest, rival = bounds.min(dim=1)
-    radius = nearest.clamp_min(0) / stretch(model, images, ball=ball)
-    radius = radius * (1 - 8 * torch.finfo(torch.float64).eps)  # the roundings of the lines above
-    right = nearest > 0
+    rival = scores.scatter(1, truth, -torch.inf).amax(dim=1)
+    margin = scores.gather(1, truth)[:, 0] - rival  # (B,)
+    left = (margin - error).clamp_min(0)
+    radius = left / (2 * constant * stretch(model, images, ball=ball)) if constant > 0 else left.sign() * torch.inf
+    radius = torch.where(left > 0, radius * (1 - 8 * torch.finfo(torch.float64).eps), 0.0)  # of the lines above
     still = images.double().sum(dim=(1, 2, 3)) == 0  # a black image has no mass to move
     return CertifiedResult(
-        radius=torch.where(right & still, torch.inf, radius),
+        radius=torch.where((left > 0) & still, torch.inf, radius),
         method="potentials",
         ball=ball,
         evidence={
-            "margin": margins.gather(1, rival[:, None])[:, 0],
-            "error": torch.full_like(radius, error),
-            "slope": slopes.gather(1, rival[:, None])[:, 0],
-            "rival": rival,
+            "margin": margin,
+            "error": torch.full_like(margin, error),
+            "lipschitz": torch.full_like(margin, constant),
         },
     )
 
@@ -133,11 +128,11 @@ def stretch(model: PotentialScores, images: Images, *, ball: WassersteinBall) ->
     return torch.where(ratio > 0, ratio, 1.0)
 
 
-_KNOWN: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Tensor]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], float]] = WeakKeyDictionary()
 
 
-def lipschitz_constants(model: PotentialScores, *, ball: WassersteinBall) -> Tensor:
-    """The constant of each class score under the ball's pixel distances, checked over all pairs of pixels.
+def lipschitz_constant(model: PotentialScores, *, ball: WassersteinBall) -> float:
+    """The largest constant of a potential under the ball's pixel distances, checked over all pairs of pixels.
 
     The check takes seconds for a large network, so its result is kept for as long as the potentials are untouched.
     """
@@ -147,5 +142,5 @@ def lipschitz_constants(model: PotentialScores, *, ball: WassersteinBall) -> Ten
     known = _KNOWN.setdefault(model, {}) if isinstance(model, nn.Module) else {}
     if state not in known:
         constants = steepness(potentials.detach().cpu().numpy(), ground=ball.ground, power=ball.power)
-        known[state] = torch.from_numpy(constants).flatten(1).amax(dim=1)
+        known[state] = float(constants.max())
     return known[state]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -15,7 +16,8 @@ from rich.markup import escape
 from massmover import data as datasets
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
 from massmover.evaluation.ranks import Ranks, joined
-from massmover.models import ARCHITECTURES, save_weights
+from massmover.models import ARCHITECTURES, PotentialNetwork, save_weights
+from massmover.models.loading import POTENTIALS
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
 from massmover.training.checkpoint import CHECKPOINT, Epoch
 from massmover.training.recipe import ATTACKS, AttackName
@@ -28,9 +30,14 @@ CURVE = "curve.png"
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}.")] = "lenet",
+    model: Annotated[
+        str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}; the recipe certified has its own.")
+    ] = "lenet",
     recipe: Annotated[
-        str, typer.Option(help="standard: no adversary; robust: plan ascent; paper: the published recipe.")
+        str,
+        typer.Option(
+            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof."
+        ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
     count: Annotated[int | None, typer.Option(help="Train on the first images only.", show_default=False)] = None,
@@ -71,9 +78,12 @@ def train_command(
         ranks.once(lambda: prepare(out, resume=resume or restarted()))
         trained = watched(settings, model, training, out=out, seed=seed, device=device, ranks=ranks)
         if ranks.first:
-            place = save_weights(trained.model, out / f"{model}.safetensors")
+            finished, name = trained.model, model
+            if isinstance(finished, PotentialNetwork):
+                finished, name = finished.frozen(), POTENTIALS
+            place = save_weights(finished, out / f"{name}.safetensors")
             draw(trained, out)
-            score = accuracy(trained.model, test.images, test.labels)
+            score = accuracy(finished, test.images, test.labels)
             console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
 
 
@@ -126,7 +136,7 @@ def watched(
                 errors.print(f"epoch {line.epoch}/{recipe.epochs} loss {line.loss:.4f} {held_out(latest)}")
 
         return train(
-            ARCHITECTURES[model],
+            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training),
             training.images,
             training.labels,
             recipe=recipe,
@@ -137,6 +147,14 @@ def watched(
             progress=show,
             ended=ended,
         )
+
+
+def potentials_for(training: datasets.ImageSet) -> Callable[[], PotentialNetwork]:
+    """The network of potentials for images of this shape; colour adds a function of the channels' masses."""
+    channels, height, width = training.images.shape[1:]
+    classes = int(training.labels.max()) + 1
+    units = 32 if channels > 1 else 0
+    return lambda: PotentialNetwork((channels, height, width), classes=classes, mass_units=units)
 
 
 def held_out(latest: list[Epoch]) -> str:

@@ -1,11 +1,12 @@
-"""Networks whose answers come with a proof: class scores made of potentials that are 1-Lipschitz over the pixels.
+"""Networks whose answers come with a proof: duels between classes, made of potentials 1-Lipschitz over the pixels.
 
 `PotentialNetwork` is what training moves; `CertifiedNetwork` is the frozen form that is saved, loaded and measured.
-docs/certificates.md says why one of its margins is a radius.
+docs/certificates.md says why half of its margin is a radius.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,28 @@ def shares_of_mass(images: Images, *, normalisation: Normalisation) -> Images:
     return images / torch.where(mass > 0, mass, 1.0)
 
 
-class PotentialNetwork(nn.Module):
-    """The trainable form: the score of a class is the largest of its groups, a group the smallest of its members.
+def duels(classes: int) -> Tensor:
+    """All pairs of different classes, the smaller number first: (pairs, 2)."""
+    return torch.combinations(torch.arange(classes))
 
-    A member is `<phi, x / m> + bias`. In training mode maxima and minima are soft, with the temperature `softness` in
-    pixels; log-sum-exp is as Lipschitz as the maximum, so that the margins mean the same. `mass_units` hidden units
-    add a function of the channels' masses to each class: mass does not move, so it is free.
+
+def class_scores(outcomes: Tensor, *, classes: int) -> Logits:
+    """The score of a class is its worst duel; outcomes (B, pairs) are positive where the first class wins."""
+    first, second = duels(classes).T
+    table = outcomes.new_full((len(outcomes), classes, classes), torch.inf)
+    table[:, first, second] = outcomes
+    table[:, second, first] = -outcomes
+    return table.amin(dim=2)
+
+
+class PotentialNetwork(nn.Module):
+    """The trainable form. Every two classes fight a duel, and the score of a class is its worst one.
+
+    The outcome of a duel is the largest of its groups, a group the smallest of its members, a member
+    `<phi, x / m> + bias`. A duel has potentials of its own, as steep as allowed; a class with one potential for all its
+    rivals could not be steep against each of them. In training mode maxima and minima are soft, with the temperature
+    `softness` in pixels; log-sum-exp is as Lipschitz as the maximum. `mass_units` hidden units add a function of the
+    channels' masses to each duel: mass does not move, so it is free.
     """
 
     def __init__(
@@ -43,33 +60,38 @@ class PotentialNetwork(nn.Module):
         shape: tuple[int, int, int],
         *,
         classes: int = 10,
-        groups: int = 32,
-        members: int = 6,
+        groups: int = 8,
+        members: int = 3,
         mass_units: int = 0,
         normalisation: Normalisation = "image",
     ) -> None:
         """Draw small random potentials for images of shape (C, H, W)."""
         super().__init__()
-        self.shape, self.sizes, self.normalisation = shape, (classes, groups, members), normalisation
-        count = classes * groups * members
+        pairs = classes * (classes - 1) // 2
+        self.shape, self.sizes, self.normalisation = shape, (pairs, groups, members), normalisation
+        self.classes, self.softness = classes, 0.0
+        count = pairs * groups * members
         # Pixels first: the projection runs along a row, and so does the product with a batch of images.
         self.columns = nn.Parameter(0.1 * torch.randn(shape[0] * shape[1] * shape[2], count))
         self.biases = nn.Parameter(0.01 * torch.randn(count))
         self.mass_in = nn.Parameter(torch.randn(mass_units, shape[0] + 1))
-        self.mass_out = nn.Parameter(torch.zeros(classes, mass_units))
-        self.softness = 0.0
+        self.mass_out = nn.Parameter(torch.zeros(pairs, mass_units))
         self.project_()
 
     def forward(self, images: Images) -> Logits:
-        """Score the images; hard maxima and minima in eval mode."""
+        """Score the images."""
+        return class_scores(self.outcomes(images), classes=self.classes)
+
+    def outcomes(self, images: Images) -> Tensor:
+        """The outcome of every duel (B, pairs), positive where the first class wins; hard in eval mode."""
         shares = shares_of_mass(images, normalisation=self.normalisation)
         members = (shares.flatten(1) @ self.columns + self.biases).reshape(-1, *self.sizes)
         if self.training and self.softness > 0:
             groups = -self.softness * torch.logsumexp(-members / self.softness, dim=3)
-            scores = self.softness * torch.logsumexp(groups / self.softness, dim=2)
+            won = self.softness * torch.logsumexp(groups / self.softness, dim=2)
         else:
-            scores = members.amin(dim=3).amax(dim=2)
-        return scores + mass_score(images, self.mass_in, self.mass_out)
+            won = members.amin(dim=3).amax(dim=2)
+        return won + mass_score(images, self.mass_in, self.mass_out)
 
     def project_(self) -> None:
         """Bring the potentials back to about 1-Lipschitz, as after every step of the optimiser."""
@@ -100,7 +122,7 @@ class PotentialNetwork(nn.Module):
         return CertifiedNetwork(state, origin="the trained network")
 
 
-def mass_score(images: Images, weights_in: Tensor, weights_out: Tensor) -> Logits:
+def mass_score(images: Images, weights_in: Tensor, weights_out: Tensor) -> Tensor:
     """A small network on the mean brightness of each channel: anything it says is free of where mass lies."""
     brightness = images.mean(dim=(-2, -1))  # (B, C)
     units = torch.relu(brightness @ weights_in[:, :-1].T + weights_in[:, -1])
@@ -113,10 +135,10 @@ class CertifiedNetwork(nn.Module):
     Building one checks every potential over all pairs of pixels and refuses what is too steep.
     """
 
-    potentials: Tensor  # (classes, groups, members, C, H, W), pixels
-    biases: Tensor  # (classes, groups, members)
+    potentials: Tensor  # (pairs, groups, members, C, H, W), pixels
+    biases: Tensor  # (pairs, groups, members)
     mass_in: Tensor  # (units, C + 1)
-    mass_out: Tensor  # (classes, units)
+    mass_out: Tensor  # (pairs, units)
     normalisation: Normalisation
 
     def __init__(self, state: dict[str, Tensor], *, origin: str) -> None:
@@ -133,7 +155,7 @@ class CertifiedNetwork(nn.Module):
                 "at most 1 is needed. The file was changed after training; take the original one."
             )
         self.normalisation = "channel" if bool(state["per_channel"]) else "image"
-        self.whole = whole
+        self.whole, self.classes = whole, classes_of(len(potentials))
         self.register_buffer("potentials", potentials)
         for name in ("biases", "mass_in", "mass_out"):
             self.register_buffer(name, state[name].double())
@@ -143,8 +165,9 @@ class CertifiedNetwork(nn.Module):
         exact = images.double()
         shares = shares_of_mass(exact, normalisation=self.normalisation).flatten(1)
         members = shares @ self.potentials.flatten(3).flatten(0, 2).T
-        scores = (members.reshape(-1, *self.biases.shape) + self.biases).amin(dim=3).amax(dim=2)
-        return (scores + mass_score(exact, self.mass_in, self.mass_out)).to(images.dtype)
+        won = (members.reshape(-1, *self.biases.shape) + self.biases).amin(dim=3).amax(dim=2)
+        won = won + mass_score(exact, self.mass_in, self.mass_out)
+        return class_scores(won, classes=self.classes).to(images.dtype)
 
     def score_error(self) -> float:
         """How far a score as computed, on an image that the judge lets pass, may be from that of an image in the ball.
@@ -170,6 +193,11 @@ class CertifiedNetwork(nn.Module):
         return state
 
 
+def classes_of(pairs: int) -> int:
+    """How many classes have so many duels."""
+    return (1 + math.isqrt(1 + 8 * pairs)) // 2
+
+
 def check_fit(state: dict[str, Tensor], *, origin: str) -> None:
     """Raise unless the tensors of a file are those of a certified network."""
     needed = {"potentials", "biases", "mass_in", "mass_out", "per_channel"}
@@ -183,6 +211,7 @@ def check_fit(state: dict[str, Tensor], *, origin: str) -> None:
     fits = (
         len(shape) == 6
         and 0 not in shape
+        and classes_of(shape[0]) * (classes_of(shape[0]) - 1) == 2 * shape[0]
         and tuple(state["biases"].shape) == shape[:3]
         and tuple(state["mass_in"].shape) == (units, shape[3] + 1)
         and tuple(state["mass_out"].shape) == (shape[0], units)

@@ -24,7 +24,7 @@ from massmover.training.batches import as_floats, check_training_data, random_sh
 from massmover.training.checkpoint import Epoch, Run
 from massmover.training.examples import moved_images
 from massmover.training.held_out import scores
-from massmover.training.margins import margin_loss, potential_network
+from massmover.training.margins import Outcomes, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.schedule import one_cycle
 from massmover.types import Images, Labels, MassmoverError
@@ -80,7 +80,8 @@ def train(
         if folder is not None:
             run.resume(folder)
         potentials = None if recipe.margin is None else potential_network(run.model)
-        network = DistributedDataParallel(run.model) if ranks.size > 1 else run.model
+        learner = run.model if potentials is None else Outcomes(potentials)
+        network = DistributedDataParallel(learner) if ranks.size > 1 else learner
         step = len(run.history) * (steps // recipe.epochs)
         for epoch in range(len(run.history), recipe.epochs):
             started, total = time.perf_counter(), 0.0

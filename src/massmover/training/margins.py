@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from massmover.models.certified import PotentialNetwork
+from massmover.models.certified import PotentialNetwork, classes_of, duels
 from massmover.training.batches import as_floats
 from massmover.training.recipe import Margin
-from massmover.types import Labels, Logits, MassmoverError
+from massmover.types import Images, Labels, MassmoverError
 
 RADII_PIXELS = (10, 20, 50, 100, 200)  # radius x pixels at which the held-out images are judged
 
@@ -24,10 +24,28 @@ def potential_network(model: nn.Module) -> PotentialNetwork:
     return model
 
 
-def margin_loss(margin: Margin, scores: Logits, labels: Labels) -> Tensor:
-    """Cross-entropy, added up, after the true class has given up twice the wanted radius."""
-    wanted = 2 * margin.radius * F.one_hot(labels, scores.shape[1])
-    return F.cross_entropy((scores - wanted) / margin.temperature, labels, reduction="sum")
+class Outcomes(nn.Module):
+    """A network of potentials that answers with the outcome of every duel, which is what the loss is about."""
+
+    def __init__(self, network: PotentialNetwork) -> None:
+        """Wrap a network; its weights are shared."""
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Images) -> Tensor:
+        """The outcomes (B, pairs)."""
+        return self.network.outcomes(images)
+
+
+def margin_loss(margin: Margin, outcomes: Tensor, labels: Labels) -> Tensor:
+    """Cross-entropy, added up, over the duels of the true class, each of which should be won by the wanted radius.
+
+    An outcome counts twice, as the difference between the scores of two classes would.
+    """
+    first, second = duels(classes_of(outcomes.shape[1])).T.to(labels.device)
+    signs = (first == labels[:, None]).to(outcomes) - (second == labels[:, None]).to(outcomes)  # (B, pairs)
+    lost = torch.where(signs != 0, 2 * (margin.radius - signs * outcomes) / margin.temperature, -torch.inf)
+    return F.softplus(torch.logsumexp(lost, dim=1)).sum()
 
 
 @torch.no_grad()

@@ -63,11 +63,11 @@ class Adversary:
 
 @dataclass(frozen=True)
 class Margin:
-    """Train for a proof: cross-entropy on the margins of a network of potentials, with a radius wanted.
+    """Train for a proof: cross-entropy on the duels of a network of potentials, with a radius wanted.
 
-    The true class gives up twice the wanted `radius` before the scores, divided by `temperature`, are compared. Maxima
-    and minima are soft at first and nearly hard at the end: their temperature falls geometrically from `softest` to
-    `hardest`. All four are in pixels.
+    The true class gives up the wanted `radius` in each of its duels before they, divided by `temperature`, count.
+    Maxima and minima are soft at first and nearly hard at the end: their temperature falls geometrically from `softest`
+    to `hardest`. All four are in pixels.
     """
 
     radius: float = 0.2
