@@ -29,7 +29,8 @@ PRICES = (
 )
 PRICED = 1e-4  # relative width at which the interval of the best price is small enough; every price gives a valid bound
 ROUNDING = 1e-5  # of the largest score: taken off for the float32 arithmetic of the network itself
-LARGEST = 1.0  # pixels: no larger radius is tried
+FIRST = 0.01  # pixels: the radius that is tried first
+STRIDE = 4.0  # from one radius to the next, before the largest is between two of them
 TRIES = 9  # radii for each image
 
 
@@ -65,7 +66,8 @@ def by_linear_bounds(model: Classifier, images: Images, labels: Labels, *, ball:
     """
     layers = layers_of(model)
     parts = []
-    for few, truth in zip(torch.split(images, TOGETHER), torch.split(labels, TOGETHER), strict=True):
+    for start in range(0, len(images), TOGETHER):
+        few, truth = images[start : start + TOGETHER].cpu(), labels[start : start + TOGETHER].cpu()
         scores = first_logits_of(sequence(layers), few.double())
         truth = check_labels(truth, batch=len(few), classes=scores.shape[1])
         sources = Sources.of(few, ball=ball)
@@ -80,15 +82,15 @@ def _largest_radius(
     """The radius proved for each image, and its margin."""
     rival = scores.scatter(1, labels[:, None], -torch.inf).amax(dim=1)
     margin = scores.gather(1, labels[:, None])[:, 0] - rival
-    proved, failed = torch.zeros_like(margin), torch.full_like(margin, LARGEST)
+    proved, failed = torch.zeros_like(margin), torch.full_like(margin, torch.inf)
     right = margin > ROUNDING * (1 + scores.abs().amax(dim=1))
-    tried = torch.full_like(margin, 1e-3)
+    tried = torch.full_like(margin, FIRST)
     for _ in range(TRIES):
         holds = right & (worst_margin(layers, sources, scores, labels, radius=tried) > 0)
         proved, failed = torch.where(holds, tried, proved), torch.where(holds, failed, tried)
-        # Upwards in doublings until something fails, then halves of what is between, on the scale of logarithms.
-        between = torch.where(proved > 0, (proved * failed).sqrt(), failed / 4)
-        tried = torch.where(failed >= LARGEST, (2 * proved).clamp(max=LARGEST), between)
+        # In strides until something holds and something fails, then halves of what is between, in logarithms.
+        between = torch.where(failed < torch.inf, (proved * failed).sqrt(), STRIDE * proved)
+        tried = torch.where(proved > 0, between, failed / STRIDE)
     black = sources.images.sum(dim=(1, 2, 3)) == 0
     return torch.where(right & black, torch.inf, torch.where(right, proved, 0.0)), margin
 
