@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clock import interleaved
-from massmover import WassersteinBall
-from massmover.attacks.ascent import Caps, PlanAscent, growth_of
-from massmover.attacks.pgd import SinkhornAttack
-from massmover.attacks.problem import Problem
-from massmover.attacks.smallest import smallest_radius
+from massmover import PlanAscent, SinkhornAttack, WassersteinBall, smallest_radius
+from massmover.attacks.ascent import charged, growth_of, moved_within
+from massmover.attacks.base import Problem
 from massmover.data import load
 from massmover.models import load_model, resnet20
+from massmover.transport.potential import Pull, move_mass
+from massmover.transport.repair import settled
 
 
 def warm_potential(problem: Problem, model: nn.Module, *, steps: int = 10) -> tuple[Tensor, Tensor]:
@@ -25,13 +25,14 @@ def warm_potential(problem: Problem, model: nn.Module, *, steps: int = 10) -> tu
 
 def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
     """A step's own work (plan, cap, budget, image) over the classifier's forward and backward."""
-    problem = Problem.of(images, labels, ball=WassersteinBall.from_pixels(50, images))
+    problem = Problem(WassersteinBall.from_pixels(50, images).around(images), labels)
     potential, price = warm_potential(problem, model)
-    everyone, caps = torch.arange(len(images)), Caps.none(potential)
+    ascent = PlanAscent()
+    here = ascent._base(problem, potential)
 
     def step() -> None:
-        move = problem.move(potential, price=price * 1.02, floor=3.0, booked=problem.budget)
-        caps.adapt(everyone, move.crowding, growth=growth_of(potential, 0.01 * potential), price=price)
+        pull = Pull(potential, price=price * 1.02, floor=ascent.floor, booked=problem.balls.budget)
+        charged(here, moved_within(pull, problem), growth=growth_of(potential, 0.01 * potential))
 
     seconds = interleaved({"classifier": lambda: problem.slope(model, images, loss="cross-entropy"), "step": step})
     each = {task: 1e6 * value / len(images) for task, value in seconds.items()}
@@ -43,13 +44,14 @@ def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
 
 def proof_share(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     """The final certificate and repair over a whole 60-step attack that nobody wins early."""
-    problem = Problem.of(images, labels, ball=WassersteinBall.from_pixels(5, images))
+    problem = Problem(WassersteinBall.from_pixels(5, images).around(images), labels)
     ascent = PlanAscent(steps=60)
     potential, price = warm_potential(problem, model)
+    pull, balls = Pull(potential, price, ascent.floor, problem.balls.budget), problem.balls
     seconds = interleaved(
         {
             "search": lambda: ascent.climb(model, problem, start=torch.zeros_like(images)),
-            "proof": lambda: problem.prove(potential, price=price, floor=ascent.floor, booked=problem.budget),
+            "proof": lambda: settled(pull.moves(balls), balls),
         },
         rounds=3,
     )
@@ -61,18 +63,18 @@ def proof_share(model: nn.Module, images: Tensor, labels: Tensor) -> None:
 
 def against_sinkhorn(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     """Plan ascent against the projected attack: the fewest steps that break at least as many images."""
-    ball = WassersteinBall.from_pixels(200, images)
+    problem = Problem(WassersteinBall.from_pixels(200, images).around(images), labels)
     projected = SinkhornAttack()
-    goal = int(projected.run(model, images, labels, ball=ball).success.sum())
+    goal = int(projected.run(model, problem).success.sum())
     for steps in (5, 10, 20, 40, 80, 100):
         ascent = PlanAscent(steps=steps)
-        broken = int(ascent.run(model, images, labels, ball=ball).success.sum())
+        broken = int(ascent.run(model, problem).success.sum())
         if broken >= goal:
             break
     seconds = interleaved(
         {
-            "sinkhorn": lambda: projected.run(model, images, labels, ball=ball),
-            "ascent": lambda: ascent.run(model, images, labels, ball=ball),
+            "sinkhorn": lambda: projected.run(model, problem),
+            "ascent": lambda: ascent.run(model, problem),
         },
         rounds=3,
     )
@@ -92,13 +94,10 @@ def scaling() -> None:
             size = {**base, what: value, **({"batch": 4} if what == "height" else {})}
             shape = (size["batch"], size["channels"], size["height"], size["height"])
             images = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-            labels = torch.zeros(len(images), dtype=torch.int64)
-            problem = Problem.of(images, labels, ball=WassersteinBall(0.05, window=size["window"]))
-            potential = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
-            price = problem.move(potential, price=None, floor=3.0, booked=problem.budget).price
-            seconds = interleaved(
-                {"step": partial(problem.move, potential, price=price, floor=3.0, booked=problem.budget)}
-            )
+            balls = WassersteinBall(0.05, window=size["window"]).around(images)
+            cold = Pull(3 * torch.randn(shape, generator=torch.Generator().manual_seed(1)), floor=3.0)
+            warm = cold._replace(price=move_mass(cold, balls).price)
+            seconds = interleaved({"step": partial(move_mass, warm, balls)})
             parts.append(f"{value}: {1e6 * seconds['step'] / len(images):.0f}")
         print(f"step, us an image, by {what}: " + ", ".join(parts))
 

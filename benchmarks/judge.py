@@ -15,13 +15,11 @@ from massmover.transport.repair import repair
 
 def disturbed(images: Tensor, *, radius: float) -> Tensor:
     """Feasible images that differ from the originals wherever there is mass: the judge's hardest case."""
-    ball = WassersteinBall(radius)
-    window = ball.moves(images)
+    balls = WassersteinBall(radius).around(images)
     generator = torch.Generator().manual_seed(0)
-    shape = (*images.shape[:2], len(window.offsets), *images.shape[2:])
+    shape = (*images.shape[:2], len(balls.window.offsets), *images.shape[2:])
     flows = torch.rand(shape, generator=generator, dtype=torch.float64) ** 4
-    budget = torch.full((len(images),), radius, dtype=torch.float64)
-    return repair(Plan(window, flows), originals=images, weights=ball.weights(images), budget=budget).images
+    return repair(Plan(balls.window, flows), balls).images
 
 
 def main() -> None:

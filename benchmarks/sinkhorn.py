@@ -19,7 +19,7 @@ from massmover import WassersteinBall
 from massmover.attacks.pgd import scaled
 from massmover.data import ImageSet, load
 from massmover.models import load_model
-from massmover.transport.lambert import wright_omega
+from massmover.transport.scalars import wright_omega
 from massmover.transport.sinkhorn import ATTACK, ConstrainedSinkhorn, Projection
 from massmover.types import Images
 
@@ -87,13 +87,7 @@ def main() -> None:
 
     def ours(count: int) -> Projection:
         part = images[:count]
-        return solver.project(
-            wish[:count],
-            originals=part,
-            budget=torch.full((count,), RADIUS, dtype=torch.float64),
-            weights=ball.weights(part),
-            window=ball.moves(part),
-        )
+        return solver.project(wish[:count], ball.around(part))
 
     ours(2)  # compiles
     fast, slow = [], []

@@ -36,6 +36,7 @@ def settings_of(
         seed=0,
         batch_size=count,
         device="cpu",
+        backend=None,
         save_examples=save_examples,
     )
 

@@ -53,10 +53,10 @@ def test_readers_fetch_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_the_links_that_the_program_prints_have_an_anchor(site: Path) -> None:
-    checks = (ROOT / "src/massmover/evaluation/checks.py").read_text(encoding="utf-8")
+    sanity = (ROOT / "src/massmover/evaluation/sanity.py").read_text(encoding="utf-8")
     names = re.findall(r"^## (.+)$", (ROOT / "docs/checks.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(names) == 8
-    assert all(f'"{name}"' in checks for name in names)
+    assert all(f'"{name}"' in sanity for name in names)
     assert {name.replace(" ", "-") for name in names} <= anchors(site / "checks.html")
 
 

@@ -6,9 +6,19 @@ import os
 # that the kernels want. A tenth of a millisecond is enough. This counts only if torch is not imported yet.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-from massmover.attacks import METHODS, AttackResult, SmallestResult, attack, smallest_radius
+from massmover.attacks import (
+    METHODS,
+    AttackResult,
+    Ensemble,
+    FrankWolfe,
+    PlanAscent,
+    SinkhornAttack,
+    SmallestResult,
+    attack,
+    smallest_radius,
+)
+from massmover.ball import Balls, WassersteinBall
 from massmover.evaluation.verify import Verdicts, verify
-from massmover.threat import WassersteinBall
 from massmover.transport.exact import distance_bounds, exact_distance
 from massmover.transport.plan import Certificate, Plan, certify
 from massmover.transport.repair import Repaired, repair
@@ -19,10 +29,15 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "AttackResult",
+    "Balls",
     "Certificate",
+    "Ensemble",
+    "FrankWolfe",
     "MassmoverError",
     "Plan",
+    "PlanAscent",
     "Repaired",
+    "SinkhornAttack",
     "SmallestResult",
     "Verdicts",
     "WassersteinBall",

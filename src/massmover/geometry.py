@@ -69,11 +69,18 @@ class Window:
 
     def cost_tensor(self, like: Tensor) -> Tensor:
         """The K costs as a tensor (K,) of the dtype and device of another."""
-        return torch.tensor(self.costs, dtype=like.dtype, device=like.device)
+        return _kept_tensor(self.costs, like.dtype, like.device)
 
-    def ring_costs(self, like: Tensor) -> Tensor:
-        """The R ring costs as a tensor (R,) of the dtype and device of another."""
-        return torch.tensor([ring.cost for ring in self.rings], dtype=like.dtype, device=like.device)
+    def cost_grid(self, like: Tensor) -> Tensor:
+        """The costs of all moves, row by row: (2 rows + 1, 2 columns + 1), of the dtype and device of another."""
+        rows, columns = range(-self.rows, self.rows + 1), range(-self.columns, self.columns + 1)
+        costs = tuple(self.cost(dy, dx) for dy in rows for dx in columns)
+        return _kept_tensor(costs, like.dtype, like.device).view(len(rows), len(columns))
+
+    def ring_moments(self, like: Tensor) -> Tensor:
+        """What staying costs and each of the R rings, and the squares: (2, 1 + R), of another's dtype and device."""
+        costs = (0.0, *(ring.cost for ring in self.rings))
+        return _kept_tensor((*costs, *(cost * cost for cost in costs)), like.dtype, like.device).view(2, -1)
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,12 @@ class Ring:
     def size(self) -> int:
         """How many moves the ring holds."""
         return sum((2 if dy else 1) * (2 if dx else 1) for dy, dx in self.pairs)
+
+
+@lru_cache(maxsize=64)
+def _kept_tensor(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers as a tensor that stays on its device: to make one anew would wait for it. Not to be written to."""
+    return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)
@@ -144,6 +157,62 @@ def scatter(flows: Flows, *, window: Window) -> Images:
     for k, (dy, dx) in enumerate(window.offsets):
         shifted(arrived, dy, dx, window=window, height=height, width=width).add_(flows[..., k, :, :])
     return arrived[..., window.rows : window.rows + height, window.columns : window.columns + width]
+
+
+def neighbours(images: Images, *, window: Window, outside: float = 0.0) -> Tensor:
+    """`gather` as a view, moves row by row: entry (a, b) of a pixel is the pixel a - rows below and b - columns right.
+
+    Returns (B, C, 2 rows + 1, 2 columns + 1, H, W).
+    """
+    height, width = images.shape[-2:]
+    border = (window.columns, window.columns, window.rows, window.rows)
+    return F.pad(images, border, value=outside).unfold(-2, height, 1).unfold(-2, width, 1)
+
+
+def incoming(flows: Tensor, *, window: Window) -> Tensor:
+    """What each pixel receives from each of its neighbours, for flows as `neighbours` lays them out.
+
+    Entry (a, b) of a pixel is what the pixel at that place sends to it: the other end of the flow that it sends there.
+    """
+    height, width = flows.shape[-2:]
+    border = (window.columns, window.columns, window.rows, window.rows)
+    padded = F.pad(flows.flip(-4, -3), border)
+    stride = list(padded.stride())
+    # Pixel (y, x) of entry (a, b) lies at (y + a, x + b) of that entry's padded image.
+    stride[-4] += stride[-2]
+    stride[-3] += stride[-1]
+    return padded.as_strided((*padded.shape[:-2], height, width), stride)
+
+
+def log_rings(values: Images, *, window: Window) -> Tensor:
+    """The pixel itself, then log of the sum of exp(values) over each ring around it: (B, C, 1 + R, H, W).
+
+    One gather for all rings, so the number of operations does not depend on the window. Nothing lies outside.
+    """
+    if not window.rings:
+        return values.unsqueeze(2)
+    border = (window.columns, window.columns, window.rows, window.rows)
+    padded = F.pad(values, border, value=-torch.inf)
+    places = _ring_places(window, *values.shape[-2:], device=values.device)  # (R, S, H, W)
+    rings = padded.flatten(-2)[..., places].logsumexp(dim=-3)
+    return torch.cat([values.unsqueeze(2), rings], dim=2)
+
+
+@lru_cache(maxsize=16)
+def _ring_places(window: Window, height: int, width: int, *, device: torch.device) -> Tensor:
+    """Where in a padded image, counted through its rows, the moves of each ring end; unused places lie outside."""
+    wide = width + 2 * window.columns
+    members = [
+        sorted({(sy * dy, sx * dx) for dy, dx in ring.pairs for sy in (1, -1) for sx in (1, -1)})
+        for ring in window.rings
+    ]
+    largest = max(map(len, members))
+    moves = torch.tensor([[*ring, *[(0, 0)] * (largest - len(ring))] for ring in members])  # (R, S, 2)
+    unused = torch.arange(largest) >= torch.tensor([len(ring) for ring in members]).unsqueeze(1)  # (R, S)
+    y = moves[..., 0, None, None] + torch.arange(height).view(-1, 1) + window.rows
+    x = moves[..., 1, None, None] + torch.arange(width) + window.columns
+    places = (y * wide + x).masked_fill(unused[..., None, None], 0)  # place 0 belongs to the border
+    return places.to(device)
 
 
 def reachable(window: Window, *, height: int, width: int, like: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ Classifier: TypeAlias = Callable[[Images], Logits]
 
 Ground = Literal["euclidean", "manhattan", "chebyshev"]
 Normalisation = Literal["image", "channel"]
+Backend = Literal["numba", "torch", "triton"]
 
 
 class MassmoverError(ValueError):

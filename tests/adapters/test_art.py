@@ -11,6 +11,7 @@ from torch import nn
 from victim import RADIUS, Victim, victim, violations
 
 import massmover
+from massmover import WassersteinBall
 from massmover.types import MassmoverError
 
 
@@ -40,12 +41,13 @@ def classifier(model: nn.Module, **settings: Any) -> Any:
     )
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("labels", ["numbers", "column", "one-hot", "absent"])
 def test_generate(adapter: Any, digits: Victim, labels: str) -> None:
     numbers = digits.labels.numpy()
     y = {"numbers": numbers, "column": numbers[:, None], "one-hot": np.eye(10)[numbers], "absent": None}[labels]
     estimator = classifier(digits.model)
-    attack = adapter.WassersteinAttack(estimator, radius=RADIUS, method="ascent")
+    attack = adapter.WassersteinAttack(estimator, ball=WassersteinBall(RADIUS), method="ascent")
     x = digits.images.numpy()
     found = attack.generate(x=x, y=y)
     assert found.dtype == np.float32
@@ -60,7 +62,7 @@ def test_generate(adapter: Any, digits: Victim, labels: str) -> None:
 def test_a_targeted_attack_in_batches(adapter: Any, digits: Victim) -> None:
     targets = (digits.labels + 1) % 10
     attack = adapter.WassersteinAttack(
-        classifier(digits.model), radius=0.5, method="ascent", targeted=True, batch_size=4
+        classifier(digits.model), ball=WassersteinBall(0.5), method="ascent", targeted=True, batch_size=4
     )
     found = torch.from_numpy(attack.generate(digits.images.numpy(), targets.numpy()))
     assert violations(digits, found, radius=0.5) == 0
@@ -79,7 +81,7 @@ def test_the_classifiers_preprocessing_is_part_of_it(adapter: Any, digits: Victi
             return logits
 
     estimator = classifier(Stretched(), preprocessing=(0.1, 0.5))
-    attack = adapter.WassersteinAttack(estimator, radius=RADIUS, method="ascent")
+    attack = adapter.WassersteinAttack(estimator, ball=WassersteinBall(RADIUS), method="ascent")
     seen.clear()
     found = attack.generate(digits.images.numpy(), digits.labels.numpy())
     torch.testing.assert_close(seen[0], digits.images[:1])  # the network got the digit as it is
@@ -88,8 +90,8 @@ def test_the_classifiers_preprocessing_is_part_of_it(adapter: Any, digits: Victi
 
 
 def test_settings_are_changed_the_toolbox_way(adapter: Any, digits: Victim) -> None:
-    attack = adapter.WassersteinAttack(classifier(digits.model), radius=RADIUS, method="ascent")
-    attack.set_params(radius=0.0)
+    attack = adapter.WassersteinAttack(classifier(digits.model), ball=WassersteinBall(RADIUS), method="ascent")
+    attack.set_params(ball=WassersteinBall(0.0))
     assert "radius=0.0" in repr(attack)
     found = attack.generate(digits.images.numpy(), digits.labels.numpy())
     assert np.array_equal(found, digits.images.numpy())
@@ -97,7 +99,7 @@ def test_settings_are_changed_the_toolbox_way(adapter: Any, digits: Victim) -> N
 
 def test_the_model_is_attacked_in_eval_mode_and_left_as_it_was(adapter: Any) -> None:
     fresh = victim(2)
-    attack = adapter.WassersteinAttack(classifier(fresh.model), radius=RADIUS, method="ascent")
+    attack = adapter.WassersteinAttack(classifier(fresh.model), ball=WassersteinBall(RADIUS), method="ascent")
     fresh.model.train()
     modes = set()
     fresh.model.register_forward_hook(lambda module, *_: modes.add(module.training))

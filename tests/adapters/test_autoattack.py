@@ -7,6 +7,7 @@ import torch
 from victim import Victim, victim, violations
 
 import massmover
+from massmover import WassersteinBall
 from massmover.adapters.autoattack import WassersteinAutoAttack
 from massmover.types import MassmoverError
 
@@ -18,8 +19,11 @@ def digits() -> Victim:
     return victim(12)
 
 
+@pytest.mark.usefixtures("backend")
 def test_perturb_returns_originals_where_the_attack_failed(digits: Victim) -> None:
-    found = WassersteinAutoAttack(digits.model, radius=SMALL, method="ascent").perturb(digits.images, digits.labels)
+    found = WassersteinAutoAttack(digits.model, ball=WassersteinBall(SMALL), method="ascent").perturb(
+        digits.images, digits.labels
+    )
     won = digits.answers(found) != digits.labels
     assert won.any() and not won.all()
     assert violations(digits, found, radius=SMALL) == 0
@@ -29,7 +33,7 @@ def test_perturb_returns_originals_where_the_attack_failed(digits: Victim) -> No
 
 
 def test_the_standard_evaluation(digits: Victim) -> None:
-    attack = WassersteinAutoAttack(digits.model, radius=0.3)
+    attack = WassersteinAutoAttack(digits.model, ball=WassersteinBall(0.3))
     found, answers = attack.run_standard_evaluation(digits.images, digits.labels, bs=5, return_labels=True)
     assert violations(digits, found, radius=0.3) == 0
     assert torch.equal(answers, digits.answers(found))
@@ -37,10 +41,12 @@ def test_the_standard_evaluation(digits: Victim) -> None:
 
 
 def test_the_answer_is_images_alone_unless_asked(digits: Victim) -> None:
-    attack = WassersteinAutoAttack(digits.model, radius=0.0, method="ascent")
+    attack = WassersteinAutoAttack(digits.model, ball=WassersteinBall(0.0), method="ascent")
     assert torch.equal(attack.run_standard_evaluation(digits.images[:2], digits.labels[:2]), digits.images[:2])
 
 
 def test_a_batch_holds_an_image(digits: Victim) -> None:
     with pytest.raises(MassmoverError, match="bs is 0"):
-        WassersteinAutoAttack(digits.model, radius=0.1).run_standard_evaluation(digits.images, digits.labels, bs=0)
+        WassersteinAutoAttack(digits.model, ball=WassersteinBall(0.1)).run_standard_evaluation(
+            digits.images, digits.labels, bs=0
+        )

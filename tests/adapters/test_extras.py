@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from massmover.adapters.extras import MissingExtraError, needed
+from massmover.adapters.mover import MissingExtraError, needed
+from massmover.backend import CHOICE
 from massmover.types import MassmoverError
 
 # An entry of None makes an import fail as if the library were not installed.
 WITHOUT_EXTRAS = """
-import importlib, sys
-for library in (
-    "PIL art eagerpy foolbox jinja2 markupsafe matplotlib numba pandas rich safetensors sklearn torchattacks typer"
-).split():
+import importlib, sys, warnings
+for library in LIBRARIES.split():
     sys.modules[library] = None
 import massmover, torch
-images, labels = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1])
-result = massmover.attack(lambda images: images.flatten(1), images, labels, radius=0.5)
+images = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+model = lambda images: images.flatten(1)
+labels = model(images).argmax(dim=1)  # right before the attack, so that the attack has to move something
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    results = [massmover.attack(model, images, labels, radius=0.5, method=method) for method in ("ascent", "auto")]
+print([str(warning.message).partition(",")[0] for warning in told])
+for result in results:
+    assert result.backend == ("torch" if "numba" in LIBRARIES else "numba")
+    assert result.steps.min() > 0 and result.success.any() and result.trusted.all()
+    assert torch.equal(model(result.images).argmax(dim=1) != labels, result.success)
 print(massmover.verify(images, result.images, radius=0.5).violations)
 for adapter in ("foolbox", "art", "torchattacks"):
     try:
@@ -33,12 +42,20 @@ for call in (result.show, result.to_dataframe):
     except massmover.MassmoverError as error:
         print(error)
 """
+EXTRAS = "PIL art eagerpy foolbox jinja2 markupsafe matplotlib pandas rich sklearn torchattacks typer"
 
 
-def test_without_any_extra_the_core_works_and_the_rest_says_what_is_missing() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("core", ["", "numba", "numba safetensors"], ids=["nothing", "numba", "numba and safetensors"])
+def test_without_any_extra_the_core_works_and_the_rest_says_what_is_missing(core: str) -> None:
+    """Also without libraries that the core itself brings, as on systems that have none of them."""
+    if not core:
+        pytest.importorskip("numba")
+    program = f"LIBRARIES = {f'{EXTRAS} {core}'!r}\n{WITHOUT_EXTRAS}"
+    environment = {name: value for name, value in os.environ.items() if name != CHOICE}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    violations, *adapters, figure, frame = done.stdout.splitlines()
+    warned, violations, *adapters, figure, frame = done.stdout.splitlines()
+    assert warned == ("['Numba is not installed']" if core else "[]")  # once, for two attacks
     assert violations == "0"
     assert len(adapters) == 3
     for line, name in zip(adapters, ("foolbox", "art", "torchattacks"), strict=True):

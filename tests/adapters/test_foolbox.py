@@ -35,6 +35,7 @@ def fmodel(fb: Any, digits: Victim) -> Any:
     return fb.PyTorchModel(digits.model, bounds=(0, 1), device="cpu")
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_list_of_epsilons(adapter: Any, fmodel: Any, digits: Victim) -> None:
     epsilons = [0.0, 0.02, RADIUS]
     attack = adapter.WassersteinAttack(method="ascent")
@@ -55,6 +56,7 @@ def test_one_epsilon_and_a_repeated_attack(adapter: Any, fmodel: Any, digits: Vi
     assert violations(digits, images) == 0
 
 
+@pytest.mark.usefixtures("backend")
 def test_foolbox_gives_what_massmover_gives(adapter: Any, fmodel: Any, digits: Victim) -> None:
     _, images, _ = adapter.WassersteinAttack(method="ascent")(fmodel, digits.images, digits.labels, epsilons=RADIUS)
     own = massmover.attack(digits.model, digits.images, digits.labels, radius=RADIUS, method="ascent")
@@ -82,6 +84,16 @@ def test_the_smallest_radius(adapter: Any, fmodel: Any, digits: Victim) -> None:
     for epsilon, images, won in zip([0.07, RADIUS], clipped, success, strict=False):
         assert violations(few, images, radius=epsilon) == 0
         assert torch.equal(won, attack.distance(few.images, raw[2]) <= epsilon)
+
+
+def test_the_search_gives_up_at_the_radius_of_the_ball(adapter: Any, fmodel: Any, digits: Victim) -> None:
+    few = Victim(digits.model, digits.images[2:5], digits.labels[2:5])
+    ball = massmover.WassersteinBall(0.07)
+    _, images, success = adapter.SmallestWassersteinAttack(ball=ball)(fmodel, few.images, few.labels, epsilons=None)
+    own = massmover.smallest_radius(few.model, few.images, few.labels, ball=ball)
+    assert torch.equal(success, own.success)
+    assert 0 < success.sum() < 3
+    torch.testing.assert_close(images, own.images)
 
 
 def test_the_distance_is_the_exact_one(adapter: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from victim import RADIUS, Victim, victim, violations
 
 import massmover
+from massmover import WassersteinBall
 from massmover.types import MassmoverError
 
 FAR = 0.5
@@ -24,8 +25,9 @@ def adapter() -> Any:
     return pytest.importorskip("massmover.adapters.torchattacks", exc_type=ImportError)
 
 
+@pytest.mark.usefixtures("backend")
 def test_the_default_mode(adapter: Any, digits: Victim) -> None:
-    attack = adapter.WassersteinAttack(digits.model, radius=RADIUS, method="ascent")
+    attack = adapter.WassersteinAttack(digits.model, ball=WassersteinBall(RADIUS), method="ascent")
     found = attack(digits.images, digits.labels)
     assert violations(digits, found) == 0
     own = massmover.attack(digits.model, digits.images, digits.labels, radius=RADIUS, method="ascent")
@@ -36,7 +38,7 @@ def test_the_default_mode(adapter: Any, digits: Victim) -> None:
 @pytest.mark.parametrize("mode", ["by_function", "by_label", "least_likely", "random"])
 def test_targeted_modes(adapter: Any, digits: Victim, mode: str) -> None:
     torch.manual_seed(0)
-    attack = adapter.WassersteinAttack(digits.model, radius=FAR, method="ascent")
+    attack = adapter.WassersteinAttack(digits.model, ball=WassersteinBall(FAR), method="ascent")
     attack.set_mode_targeted_by_function(lambda images, labels: (labels + 1) % 10)
     wanted = {"by_function": (digits.labels + 1) % 10, "by_label": (digits.labels + 2) % 10}.get(mode)
     labels = wanted if mode == "by_label" else digits.labels
@@ -65,7 +67,7 @@ def test_images_that_were_normalised_for_the_model(adapter: Any, digits: Victim)
             logits: torch.Tensor = self.inner(images * 0.5 + 0.25)
             return logits
 
-    attack = adapter.WassersteinAttack(Normal().eval(), radius=RADIUS, method="ascent")
+    attack = adapter.WassersteinAttack(Normal().eval(), ball=WassersteinBall(RADIUS), method="ascent")
     attack.set_normalization_used(mean=[0.25], std=[0.5])
     found = attack((digits.images - 0.25) / 0.5, digits.labels) * 0.5 + 0.25
     torch.testing.assert_close(seen[0], digits.images[:1])  # the network got the digit as it is

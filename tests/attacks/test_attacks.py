@@ -8,10 +8,18 @@ from torch import Tensor, nn
 
 import massmover
 from linear import Linear, best_gain, least_radius
-from massmover import METHODS, MassmoverError, WassersteinBall, attack, smallest_radius, verify
-from massmover.attacks.ascent import PlanAscent, random_potential
-from massmover.attacks.ensemble import Ensemble
-from massmover.attacks.frank_wolfe import FrankWolfe
+from massmover import (
+    METHODS,
+    Ensemble,
+    FrankWolfe,
+    MassmoverError,
+    PlanAscent,
+    WassersteinBall,
+    attack,
+    smallest_radius,
+    verify,
+)
+from massmover.attacks.ascent import random_potential
 from massmover.attacks.losses import margin_of
 from massmover.data import load
 from massmover.models import load_model
@@ -59,13 +67,14 @@ def linear_scenes() -> dict[str, Tensor]:
 def shares_of_the_optimum(method: Any, images: Tensor, slope: Tensor, ball: WassersteinBall) -> Tensor:
     """What the attack gains on a linear classifier, as a share of what the linear programme gains."""
     model = Linear(slope, offset=-1e3)  # far out of reach, so that the attack climbs to the end
-    moved = method.run(model, images, torch.zeros(len(images), dtype=torch.int64), ball=ball).images
+    moved = attack(model, images, torch.zeros(len(images), dtype=torch.int64), ball=ball, method=method).images
     window = ball.moves(images)
-    best = torch.tensor([best_gain(image, slope, window, ball.radius) for image in images])
+    best = torch.tensor([best_gain(image, slope, window, float(ball.radius)) for image in images])
     gain: Tensor = ((moved - images).double() * slope.double()).sum(dim=(1, 2, 3))
     return gain / best
 
 
+@pytest.mark.usefixtures("backend")
 class TestLinearClassifier:
     """For a linear classifier the best attack is a linear programme."""
 
@@ -106,11 +115,14 @@ class TestLinearClassifier:
 
     @pytest.mark.parametrize("gap", [0.5, 10.0])
     @pytest.mark.parametrize("scene", linear_scenes())
-    def test_the_smallest_radius_is_found(self, scene: str, gap: float) -> None:
+    def test_the_smallest_radius_is_found(self, scene: str, gap: float, backend: str) -> None:
         images = linear_scenes()[scene]
+        images = images if backend == "numba" else images[:1]
         offset = -float((images * self.slope).sum(dim=(1, 2, 3)).max()) - gap
         model = Linear(self.slope, offset=offset)
-        found = smallest_radius(model, images, torch.zeros(len(images), dtype=torch.int64), largest=3.0, rounds=14)
+        found = smallest_radius(
+            model, images, torch.zeros(len(images), dtype=torch.int64), ball=WassersteinBall(3.0), rounds=14
+        )
         window = WassersteinBall(1.0).moves(images)
         assert found.success.all()
         for index in range(len(images)):
@@ -118,22 +130,28 @@ class TestLinearClassifier:
             assert truth * (1 - 1e-6) <= found.radius[index].item() <= 1.02 * truth
 
 
+@pytest.mark.usefixtures("backend")
 class TestEveryMethod:
     @quick
     @pytest.mark.parametrize("radius_pixels", [0, 1, 20, 200, 2000])
     def test_every_image_is_inside_and_proven(
-        self, method: Any, radius_pixels: float, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+        self, method: Any, radius_pixels: float, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
     ) -> None:
-        images, labels = digits[0][:12].clone(), digits[1][:12]
+        count = 12 if backend == "numba" else 5
+        images, labels = digits[0][:count].clone(), digits[1][:count]
         images[0] = 0  # black
         images[1] = 1  # saturated
         images[2] = (images[2] > 0.3).float()
         ball = WassersteinBall.from_pixels(radius_pixels, images)
-        result = method.run(classifier, images, labels, ball=ball)
+        result = attack(classifier, images, labels, ball=ball, method=method)
         verdicts = verify(images, result.images, ball.radius, threads=1)
-        assert verdicts.violations == 0, [verdicts.reason(i) for i in range(12)]
+        assert verdicts.violations == 0, [verdicts.reason(i) for i in range(count)]
         assert verdicts.mass_drift.max() < 1e-6
         assert result.trusted.all()
+        assert result.backend == backend
+        right = labels_of(classifier, images) == labels
+        assert right.sum() >= 2
+        assert (result.steps > 0).equal(right)  # a clean mistake needs no step, every other image does
         assert result.images.min() >= 0
         assert result.images.max() <= 1
         assert (verdicts.distance <= result.cost * (1 + 1e-9) + 1e-12).all()
@@ -150,8 +168,9 @@ class TestEveryMethod:
         normalisation: Normalisation
         for normalisation in ("image", "channel"):
             ball = WassersteinBall(0.2, window=3, normalisation=normalisation)
-            result = method.run(model, images, labels_of(model, images), ball=ball)
+            result = attack(model, images, labels_of(model, images), ball=ball, method=method)
             assert result.images.dtype == dtype
+            assert result.steps.min() > 0
             verdicts = verify(images, result.images, 0.2, normalisation=normalisation, threads=1)
             assert verdicts.violations == 0
 
@@ -160,32 +179,40 @@ class TestEveryMethod:
         images = random_images(9, batch=3, channels=2, height=5, width=6, dtype=torch.float32)
         model = small_network(2)
         ball = WassersteinBall(0.5, window=None, power=2.0)
-        result = method.run(model, images, labels_of(model, images), ball=ball)
+        result = attack(model, images, labels_of(model, images), ball=ball, method=method)
         assert verify(images, result.images, 0.5, power=2.0, threads=1).violations == 0
         assert result.trusted.all()
+        assert result.steps.min() > 0
 
     @quick
     def test_a_clean_mistake_costs_nothing(
         self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]
     ) -> None:
         images, labels = digits[0][:4], (digits[1][:4] + 1) % 10
-        result = method.run(classifier, images, labels, ball=WassersteinBall(0.1))
+        result = attack(classifier, images, labels, ball=WassersteinBall(0.1), method=method)
         assert result.success.all()
         assert torch.equal(result.images, images)
         assert result.cost.max() == 0
         assert result.steps.max() == 0
+        assert result.radius.tolist() == [0.1] * 4
 
     @quick
     def test_the_order_and_the_batch_do_not_matter(
-        self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+        self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
     ) -> None:
-        images, labels = digits[0][:10], digits[1][:10]
+        count = 10 if backend == "numba" else 4
+        half = count // 2
+        images, labels = digits[0][:count], digits[1][:count]
         ball = WassersteinBall.from_pixels(60, images)
-        together = method.run(classifier, images, labels, ball=ball, seed=5)
-        backwards = method.run(classifier, images.flip(0), labels.flip(0), ball=ball, seed=5)
-        halves = [method.run(classifier, images[i : i + 5], labels[i : i + 5], ball=ball, seed=5) for i in (0, 5)]
+        together = attack(classifier, images, labels, ball=ball, seed=5, method=method)
+        backwards = attack(classifier, images.flip(0), labels.flip(0), ball=ball, seed=5, method=method)
+        halves = [
+            attack(classifier, images[part], labels[part], ball=ball, seed=5, method=method)
+            for part in (slice(0, half), slice(half, count))
+        ]
+        assert together.steps.max() > 0
         assert torch.equal(together.success, backwards.success.flip(0))
-        assert torch.equal(together.success, torch.cat([half.success for half in halves]))
+        assert torch.equal(together.success, torch.cat([part.success for part in halves]))
         torch.testing.assert_close(together.images, backwards.images.flip(0), rtol=0, atol=1e-3)
 
     @quick
@@ -193,7 +220,7 @@ class TestEveryMethod:
         model = load_model("mnist-standard").train()
         images, labels = digits[0][:4], digits[1][:4]
         before = images.clone(), labels.clone(), [parameter.clone() for parameter in model.parameters()]
-        method.run(model, images, labels, ball=WassersteinBall(0.05))
+        attack(model, images, labels, ball=WassersteinBall(0.05), method=method)
         assert torch.equal(images, before[0])
         assert torch.equal(labels, before[1])
         assert all(torch.equal(new, old) for new, old in zip(model.parameters(), before[2], strict=True))
@@ -204,23 +231,54 @@ class TestEveryMethod:
     def test_targets_are_reached(self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
         images, labels = digits[0][:8], digits[1][:8]
         targets = (labels + 1) % 10
-        result = method.run(classifier, images, labels, ball=WassersteinBall(1.0), targets=targets)
+        result = attack(classifier, images, labels, ball=WassersteinBall(1.0), targets=targets, method=method)
         answers = labels_of(classifier, result.images)
         assert torch.equal(result.success, answers == targets)
+        assert result.steps.min() > 0 and result.success.any()
 
     @quick
     def test_a_zero_gradient_is_no_catastrophe(self, method: Any) -> None:
         images = random_images(2, batch=3, channels=1, height=6, width=6, dtype=torch.float32)
         constant = lambda x: torch.stack([x.sum(dim=(1, 2, 3)) * 0 + 1, x.sum(dim=(1, 2, 3)) * 0], dim=1)  # noqa: E731
-        result = method.run(constant, images, torch.zeros(3, dtype=torch.int64), ball=WassersteinBall(0.1))
+        result = attack(constant, images, torch.zeros(3, dtype=torch.int64), ball=WassersteinBall(0.1), method=method)
         assert not result.success.any()
+        assert result.steps.min() > 0
         assert torch.isfinite(result.images).all()
 
     @quick
     def test_an_empty_batch_stays_empty(self, method: Any) -> None:
         images = torch.zeros(0, 1, 6, 6)
-        result = method.run(small_network(1), images, torch.zeros(0, dtype=torch.int64), ball=WassersteinBall(0.1))
+        result = attack(
+            small_network(1), images, torch.zeros(0, dtype=torch.int64), ball=WassersteinBall(0.1), method=method
+        )
         assert len(result) == 0
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_image_may_have_a_radius_of_its_own(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+    images, labels = digits[0][:4], digits[1][:4]
+    radius = torch.tensor([0.0, 0.02, 0.1, 0.3], dtype=torch.float64)
+    result = attack(classifier, images, labels, radius=radius, method="ascent")
+    assert torch.equal(result.radius, radius)
+    assert verify(images, result.images, radius).violations == 0
+    assert torch.equal(result.images[0], images[0])
+    alone = attack(classifier, images[3:], labels[3:], radius=0.3, method="ascent")
+    assert bool(alone.success) and bool(result.success[3])
+    torch.testing.assert_close(alone.images[0], result.images[3], rtol=0, atol=1e-3)
+
+
+def test_both_backends_break_the_same_digits(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+    pytest.importorskip("numba")
+    images, labels = digits[0][:12], digits[1][:12]
+    ball = WassersteinBall.from_pixels(60, images)
+    found = [
+        attack(classifier, images, labels, ball=ball, method=PlanAscent(steps=20), backend=backend)
+        for backend in ("numba", "torch")
+    ]
+    assert [result.backend for result in found] == ["numba", "torch"]
+    assert torch.equal(found[0].success, found[1].success)
+    assert 0 < found[0].success.sum() < 12
+    torch.testing.assert_close(found[0].images, found[1].images, rtol=0, atol=0.02)
 
 
 def test_more_budget_breaks_more(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
@@ -236,8 +294,8 @@ def test_more_budget_breaks_more(classifier: nn.Module, digits: tuple[Tensor, Te
 def test_the_ensemble_wins_wherever_ascent_does(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
     images, labels = digits[0][:20], digits[1][:20]
     ball = WassersteinBall.from_pixels(60, images)
-    alone = PlanAscent(steps=15).run(classifier, images, labels, ball=ball)
-    ensemble = Ensemble(steps=15, restarts=0).run(classifier, images, labels, ball=ball)
+    alone = attack(classifier, images, labels, ball=ball, method=PlanAscent(steps=15))
+    ensemble = attack(classifier, images, labels, ball=ball, method=Ensemble(steps=15, restarts=0))
     assert (ensemble.success | ~alone.success).all()
 
 
@@ -248,22 +306,29 @@ def test_restarts_depend_on_the_image_and_the_seed_alone() -> None:
     assert not torch.equal(together, random_potential(images, seed=2))
 
 
+@pytest.mark.usefixtures("backend")
 class TestSmallestRadius:
     def test_examples_are_proven_at_their_own_radius(
-        self, classifier: nn.Module, digits: tuple[Tensor, Tensor]
+        self, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
     ) -> None:
-        images, labels = digits[0][:12], digits[1][:12].clone()
+        count = 12 if backend == "numba" else 4
+        images, labels = digits[0][:count], digits[1][:count].clone()
         labels[0] = (labels[0] + 1) % 10  # a clean mistake
         found = smallest_radius(classifier, images, labels, rounds=4)
         won = found.success
-        assert won.sum() >= 10
+        assert won.sum() >= count - 2
+        assert found.backend == backend
         assert found.radius[0] == 0
+        assert found.steps[1:].min() > 0
         assert verify(images[won], found.images[won], found.radius[won]).violations == 0
         assert (labels_of(classifier, found.images)[won] != labels[won]).all()
         assert torch.isinf(found.radius[~won]).all()
 
-    def test_one_run_gives_the_whole_curve(self, classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
-        found = smallest_radius(classifier, digits[0][:10], digits[1][:10], rounds=3)
+    def test_one_run_gives_the_whole_curve(
+        self, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
+    ) -> None:
+        count = 10 if backend == "numba" else 3
+        found = smallest_radius(classifier, digits[0][:count], digits[1][:count], rounds=3)
         curve = found.curve()
         assert (curve.radius[1:] >= curve.radius[:-1]).all()
         finite = torch.isfinite(curve.radius)
@@ -273,10 +338,35 @@ class TestSmallestRadius:
         area = torch.tensor([found.accuracy_at(r) for r in steps.tolist()]).double().mean().item()
         assert found.area(1.0) == pytest.approx(area, abs=1e-3)
 
+    def test_it_gives_up_at_the_radius_of_the_ball(self) -> None:
+        """A ball with a radius for each image, smaller than what would break the second."""
+        images = linear_scenes()["dim"][:2]
+        slope = torch.arange(8.0).expand(1, 9, 8).contiguous()
+        scores = (images * slope).sum(dim=(1, 2, 3))
+        model = Linear(slope, offset=-float(scores.max()) - 0.5)
+        free = smallest_radius(model, images, torch.zeros(2, dtype=torch.int64))
+        assert free.success.all()
+        limit = torch.stack([2 * free.radius[0], 0.5 * free.radius[1]])
+        found = smallest_radius(model, images, torch.zeros(2, dtype=torch.int64), ball=WassersteinBall(limit))
+        assert found.success.tolist() == [True, False]
+        assert found.lower[1].item() == pytest.approx(limit[1].item())
+
+    @pytest.mark.parametrize("method", ["frank-wolfe", "sinkhorn"])
+    def test_any_method_will_do(self, method: str) -> None:
+        images = linear_scenes()["dim"][:1]
+        slope = torch.arange(8.0).expand(1, 9, 8).contiguous()
+        offset = -float((images * slope).sum()) - 0.5
+        found = smallest_radius(
+            Linear(slope, offset=offset), images, torch.zeros(1, dtype=torch.int64), method=method, rounds=6
+        )
+        truth = least_radius(images[0], slope, offset, WassersteinBall(1.0).moves(images))
+        assert truth * (1 - 1e-6) <= found.radius.item() <= 1.25 * truth
+
     def test_an_unbreakable_image_has_no_radius(self) -> None:
         images = random_images(2, batch=2, channels=1, height=5, width=5, dtype=torch.float32)
         model = Linear(torch.zeros(1, 1, 5, 5), offset=-1.0)
         found = smallest_radius(model, images, torch.zeros(2, dtype=torch.int64), rounds=3)
+        assert found.steps.min() > 0
         assert torch.isinf(found.radius).all()
         assert torch.equal(found.images, images)
 
@@ -286,7 +376,16 @@ class TestBadInput:
         with pytest.raises(MassmoverError, match="unknown method"):
             attack(small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long(), radius=0.1, method="magic")
         with pytest.raises(MassmoverError, match="unknown method"):
-            smallest_radius(small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long(), method="wong")
+            smallest_radius(small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long(), method="magic")
+        with pytest.raises(MassmoverError, match="give a name, or an attack such as"):
+            attack(small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long(), radius=0.1, method=3)  # type: ignore[arg-type]
+
+    def test_a_ball_or_a_radius_and_not_both(self) -> None:
+        given = small_network(1), torch.rand(1, 1, 4, 4), torch.zeros(1).long()
+        with pytest.raises(MassmoverError, match="one of the two"):
+            attack(*given)
+        with pytest.raises(MassmoverError, match="one of the two"):
+            attack(*given, radius=0.1, ball=WassersteinBall(0.1))
 
     def test_images_labels_and_radius_are_checked(self) -> None:
         model, labels = small_network(1), torch.zeros(1, dtype=torch.int64)
@@ -302,8 +401,10 @@ class TestBadInput:
 
 def test_gradients_are_found_where_the_caller_switched_them_off(digits: tuple[Tensor, Tensor]) -> None:
     model = small_network(1, classes=10)
+    labels = labels_of(model, digits[0][:2])
     with torch.no_grad():
-        result = attack(model, digits[0][:2], digits[1][:2], radius=0.01, method="ascent")
+        result = attack(model, digits[0][:2], labels, radius=0.01, method="ascent")
+    assert result.steps.min() > 0
     assert result.trusted.all()
 
 
@@ -332,7 +433,9 @@ def test_a_target_that_is_the_label_is_refused() -> None:
 def test_any_wrong_answer_counts_in_the_ensemble(digits: tuple[Tensor, Tensor]) -> None:
     """What a targeted run of the ensemble finds is a success whichever wrong class it led to."""
     model = load_model("mnist-standard")
-    result = Ensemble(steps=8, restarts=0).run(model, digits[0][:20], digits[1][:20], ball=WassersteinBall(0.15))
+    result = attack(
+        model, digits[0][:20], digits[1][:20], ball=WassersteinBall(0.15), method=Ensemble(steps=8, restarts=0)
+    )
     assert torch.equal(result.success, labels_of(model, result.images) != digits[1][:20])
 
 

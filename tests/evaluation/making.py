@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import Record
 
 
 def record(index: int = 0, radius: float = 0.1, **changes: Any) -> Record:
@@ -60,6 +60,7 @@ def settings(**changes: Any) -> Settings:
         "seed": 0,
         "batch_size": 2,
         "device": "cpu",
+        "backend": None,
         "save_examples": None,
     }
     return Settings(**{**values, **changes})

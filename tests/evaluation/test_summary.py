@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from making import broken, record, settings
 
-from massmover.evaluation.records import Record
+from massmover.evaluation.store import Record
 from massmover.evaluation.summary import area, smallest_radii, summarise
 
 

@@ -38,6 +38,7 @@ def test_other_kinds_of_models_are_attacked_alike(digits: tuple[Tensor, Tensor],
     model = shapes_of(network)[kind]
     images, labels = (values[:6] for values in digits)
     result = massmover.attack(model, images, labels, radius=RADIUS, method="ascent")
+    assert result.steps.max() > 0 and result.success.any()
     assert massmover.verify(images, result.images, radius=RADIUS).violations == 0
     torch.testing.assert_close(
         result.images, massmover.attack(network, images, labels, radius=RADIUS, method="ascent").images
@@ -59,9 +60,29 @@ def test_a_wrong_channel_count_names_both_shapes() -> None:
 
 
 def test_a_wrong_number_type_names_both_types() -> None:
-    message = attack_with(load_model("mnist-standard"), torch.rand(2, 1, 28, 28).double())
-    assert re.search(r"\(B, 1, 28, 28\), torch.float64 .*0\.weight are .*torch\.float32", message)
-    assert "images.to(torch.float32)" in message
+    class OfItsOwn(nn.Module):
+        """Asks in float64 whatever its weights are."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = load_model("mnist-standard")
+
+        def forward(self, images: Tensor) -> Tensor:
+            answer: Tensor = self.network(images.double())
+            return answer
+
+    message = attack_with(OfItsOwn(), torch.rand(2, 1, 28, 28))
+    assert re.search(r"\(B, 1, 28, 28\), torch.float32 .*0\.weight are .*torch\.float32", message)
+    assert "RuntimeError" in message
+
+
+def test_another_number_type_is_converted_to_the_models(digits: tuple[Tensor, Tensor]) -> None:
+    network = load_model("mnist-standard")
+    images, labels = digits[0][:4].double(), digits[1][:4]
+    result = massmover.attack(network, images, labels, radius=RADIUS, method="ascent")
+    assert result.images.dtype == torch.float64
+    assert result.steps.min() > 0 and result.success.any()
+    assert massmover.verify(images, result.images, radius=RADIUS).violations == 0
 
 
 def test_a_wrong_size_says_what_torch_says() -> None:

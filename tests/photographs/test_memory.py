@@ -18,8 +18,8 @@ from massmover.attacks import attack
 from massmover.data import ImageSet
 from massmover.evaluation import subject as subjects
 from massmover.evaluation.batch import evaluate_batch
-from massmover.evaluation.records import Record, in_order
 from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import Record, in_order
 from massmover.evaluation.subject import Subject, fitting_batch_size, free_memory
 from massmover.types import MassmoverError
 

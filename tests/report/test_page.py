@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 
 from making import broken, record, settings
 
-from massmover.evaluation import records
-from massmover.evaluation.folder import RunFolder
+from massmover.evaluation.store import Record, RunFolder, write_records
 from massmover.evaluation.summary import summarise
 from massmover.report import charts, load_run, write_page
 from massmover.report.figures import write_figures
@@ -40,9 +39,9 @@ def finished_run(folder: Path, *, data: str = "mnist-sample", failed_check: bool
         record(3, radii[0], label=3),
         record(3, radii[1], label=3),
     ]
-    lines = [records.Record(**{**vars(line), "radius_pixels": line.radius * 784}) for line in lines]
+    lines = [Record(**{**vars(line), "radius_pixels": line.radius * 784}) for line in lines]
     run = RunFolder(folder)
-    records.write(run.records, lines)
+    write_records(run.records, lines)
     summary = summarise(lines, chosen, numbers_per_image=784)
     summary["checks"] = [{"name": "gradients", "passed": not failed_check, "seen": "<none>", "read": "docs/checks.md"}]
     run.write_json(run.summary, summary)
@@ -142,7 +141,7 @@ def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
 
 
 def test_the_report_computes_nothing_with_torch() -> None:
-    allowed = {"massmover.evaluation", "massmover.evaluation.records", "massmover.evaluation.folder"}
+    allowed = {"massmover.evaluation", "massmover.evaluation.store"}
     allowed |= {"massmover.evaluation.settings", "massmover.evaluation.summary", "massmover.drawing", "massmover.types"}
     for path in (Path(charts.__file__).parent).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

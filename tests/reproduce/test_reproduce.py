@@ -12,10 +12,9 @@ from massmover.attacks.pgd import SinkhornAttack
 from massmover.cli import app
 from massmover.models import load_model
 from massmover.reproduce import paper
-from massmover.reproduce.ablation import ablation
-from massmover.reproduce.clamping import clamping
 from massmover.reproduce.curves import Subject, accuracy_at, fixed_curve, ramp_curve, ramp_for, suited
-from massmover.reproduce.dimming import dimming
+from massmover.reproduce.pitfalls import clamping, dimming
+from massmover.reproduce.tables import ablation
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from dataclasses import replace
@@ -14,18 +15,18 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from massmover.attacks.ascent import PlanAscent
-from massmover.attacks.result import AttackResult
-from massmover.cli import app, studies
+from massmover.attacks.base import AttackResult, Problem
+from massmover.cli import app
 from massmover.models import load_model
 from massmover.reproduce import defence as defences
 from massmover.reproduce import paper
-from massmover.reproduce.curves import Subject
+from massmover.reproduce.curves import Subject, lineup, short_name
 from massmover.reproduce.defence import Printed, defence, printed_for, standing_curve
-from massmover.reproduce.distance import DISTANCE, L2, WASSERSTEIN, distance
-from massmover.reproduce.lineup import lineup, short_name
-from massmover.reproduce.natural import ACCURACY, CLEAN, NAMES, natural
-from massmover.threat import WassersteinBall
-from massmover.types import Classifier, Images, Labels
+from massmover.reproduce.natural import ACCURACY, CLEAN, DISTANCE, L2, NAMES, WASSERSTEIN, distance, natural
+from massmover.types import Classifier
+
+# The module, not the command of the same name that the package shows.
+studies = importlib.import_module("massmover.cli.reproduce")
 
 
 @pytest.fixture(scope="module")
@@ -119,21 +120,12 @@ class Scripted:
         self.seen: list[int] = []
         self.cheating = cheating
 
-    def run(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        targets: Labels | None = None,
-        seed: int = 0,
-    ) -> AttackResult:
-        self.seen.append(len(images))
-        honest = PlanAscent(steps=20).run(model, images, labels, ball=ball)
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        self.seen.append(len(problem))
+        honest = PlanAscent(steps=20).run(model, problem, seed=seed)
         if not self.cheating:
             return honest
-        far = torch.flip(images, dims=(3,))
+        far = torch.flip(problem.images, dims=(3,))
         return replace(honest, images=far, success=torch.ones_like(honest.success))
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from bars import bars
 
-from massmover import WassersteinBall, attack, exact_distance
-from massmover.attacks.ascent import PlanAscent
+from massmover import PlanAscent, WassersteinBall, attack, exact_distance
+from massmover.attacks.base import Problem
 from massmover.data import load
 from massmover.models import lenet, load_model
 from massmover.training import RECIPES, Adversary, Recipe, train
-from massmover.training.examples import moved_images
+from massmover.training.adversary import moved_images
 from massmover.training.loop import loss_of
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.types import MassmoverError
@@ -34,6 +34,7 @@ def test_projected_attacks_draw_one_radius_a_batch() -> None:
     assert radii.shape == (5,) and (radii == radii[0]).all()
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_moved_images_are_harder_and_near_their_balls(name: AttackName) -> None:
     images, labels = bars(6)
@@ -57,11 +58,11 @@ def test_moved_images_are_harder_and_near_their_balls(name: AttackName) -> None:
 def test_a_patient_ascent_ends_at_a_higher_loss_than_one_that_stops_at_the_first_mistake() -> None:
     some = load("mnist-sample").subset(0, 16)
     images, labels, model = some.images_as_float(), some.labels, load_model("mnist-standard")
-    budget = torch.full((16,), 0.4, dtype=torch.float64)
+    problem = Problem(WassersteinBall(0.4).around(images), labels)
     losses = []
     for confidence in (0.0, math.inf):
         ascent = PlanAscent(steps=20, confidence=confidence)
-        found = ascent.search(model, images, labels, ball=WassersteinBall(0.4), budget=budget)
+        found = ascent.search(model, problem).images
         with torch.no_grad():
             losses.append(float(torch.nn.functional.cross_entropy(model(found), labels)))
     assert losses[1] > 1.5 * losses[0]

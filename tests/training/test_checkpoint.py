@@ -11,7 +11,7 @@ from torch import nn
 
 from massmover.models import lenet
 from massmover.training import Adversary, Recipe, train
-from massmover.training.checkpoint import CHECKPOINT, HISTORY
+from massmover.training.state import CHECKPOINT, HISTORY
 from massmover.types import MassmoverError
 
 RECIPE = Recipe(

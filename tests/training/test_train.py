@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from massmover.models import lenet
 from massmover.training import Recipe, accuracy, train
 from massmover.training.batches import random_shift
-from massmover.training.schedule import one_cycle
+from massmover.training.loop import one_cycle
 from massmover.types import MassmoverError
 
 QUICK = Recipe(epochs=3, batch_size=16, averaging=0.9)

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from massmover.ball import Balls, WassersteinBall
 from massmover.evaluation.verify import verify
 from massmover.geometry import Window, scatter, window_for
-from massmover.threat import WassersteinBall
 from massmover.transport.plan import Certificate, Plan, certify
 from massmover.transport.repair import PROPORTIONAL_SWEEPS, repair, returned_share, sendable, without_swaps
 from scenes import dtypes, random_images, seeds, shapes, windows
@@ -22,6 +22,10 @@ def assert_feasible(proof: Certificate, budget: torch.Tensor, *, pixel: float = 
     assert proof.column_error.max() <= pixel
     assert proof.below.max() <= 0
     assert proof.above.max() <= 0
+
+
+def balls_of(images: torch.Tensor, window: Window, *, budget: torch.Tensor, weights: torch.Tensor) -> Balls:
+    return Balls(originals=images, budget=budget, weights=weights, window=window, backend="torch")
 
 
 def random_flows(seed: int, images: torch.Tensor, window: Window, *, scale: float) -> torch.Tensor:
@@ -39,7 +43,8 @@ def test_one_bright_pixel_pays_for_its_neighbour() -> None:
     flows[0, 0, window.offsets.index((0, 1)), 1, 1] = 0.8
     ball = WassersteinBall(0.25, window=3)
     fixed = repair(
-        Plan(window, flows), originals=images, weights=ball.weights(images), budget=torch.tensor([0.25]).double()
+        Plan(window, flows),
+        balls_of(images, window, budget=torch.tensor([0.25]).double(), weights=ball.weights(images)),
     )
     # A quarter of the mass may travel one pixel.
     assert fixed.images[0, 0, 1].tolist() == pytest.approx([0.0, 0.6, 0.2])
@@ -53,9 +58,7 @@ def test_a_full_pixel_sends_back_what_does_not_fit() -> None:
     flows[0, 0, window.offsets.index((0, 1)), 0, 0] = 0.6
     fixed = repair(
         Plan(window, flows),
-        originals=images,
-        weights=torch.ones(1, 1).double(),
-        budget=torch.tensor([9.0]).double(),
+        balls_of(images, window, budget=torch.tensor([9.0]).double(), weights=torch.ones(1, 1).double()),
     )
     assert fixed.images.flatten().tolist() == pytest.approx([0.5, 1.0])
     assert fixed.certificate.cost.item() == pytest.approx(0.1)
@@ -68,7 +71,8 @@ def test_a_feasible_plan_is_left_as_it_is() -> None:
     flows[0, 0, 0, 0] = torch.tensor([0.4, 0.1, 0.0])
     flows[0, 0, window.offsets.index((0, 1)), 0] = torch.tensor([0.1, 0.1, 0.0])
     fixed = repair(
-        Plan(window, flows), originals=images, weights=torch.ones(1, 1).double(), budget=torch.tensor([1.0]).double()
+        Plan(window, flows),
+        balls_of(images, window, budget=torch.tensor([1.0]).double(), weights=torch.ones(1, 1).double()),
     )
     torch.testing.assert_close(fixed.plan.flows, flows)
     assert fixed.images.flatten().tolist() == pytest.approx([0.4, 0.2, 0.1])
@@ -89,9 +93,11 @@ def test_ten_thousand_random_plans_become_feasible(part: int) -> None:
         budget[0] = 0.0
         flows = random_flows(seed, images, window, scale=2.0)
         weights = ball.weights(images)
-        fixed = repair(Plan(window, flows), originals=images, weights=weights, budget=budget)
+        fixed = repair(Plan(window, flows), balls_of(images, window, budget=budget, weights=weights))
         assert_feasible(fixed.certificate, budget)
-        again = certify(fixed.plan, originals=images, returned=fixed.images, weights=weights)
+        again = certify(
+            fixed.plan, balls_of(images, fixed.plan.window, budget=budget, weights=weights), returned=fixed.images
+        )
         assert_feasible(again, budget)
         assert torch.equal(fixed.images[0], images[0])  # radius 0 gives the centre
         black = images.sum(dim=(-2, -1)) == 0
@@ -107,9 +113,9 @@ def test_the_judge_agrees_with_the_certificate(
     copy = images.clone()
     ball = WassersteinBall(10.0**exponent, window=size)
     window = ball.moves(images)
-    budget = torch.full((batch,), ball.radius, dtype=torch.float64)
+    budget = torch.full((batch,), 10.0**exponent, dtype=torch.float64)
     flows = random_flows(seed, images, window, scale=1.0)
-    fixed = repair(Plan(window, flows), originals=images, weights=ball.weights(images), budget=budget)
+    fixed = repair(Plan(window, flows), balls_of(images, window, budget=budget, weights=ball.weights(images)))
     verdicts = verify(images, fixed.images, ball.radius, threads=1)
     assert fixed.images.dtype == dtype
     assert verdicts.violations == 0, [verdicts.reason(i) for i in range(batch)]
@@ -123,8 +129,8 @@ def test_repair_is_idempotent(seed: int) -> None:
     window = window_for(images, size=3)
     weights, budget = WassersteinBall(1.0).weights(images), torch.full((3,), 0.2, dtype=torch.float64)
     plan = Plan(window, random_flows(seed, images, window, scale=1.0))
-    once = repair(plan, originals=images, weights=weights, budget=budget)
-    twice = repair(once.plan, originals=images, weights=weights, budget=budget)
+    once = repair(plan, balls_of(images, window, budget=budget, weights=weights))
+    twice = repair(once.plan, balls_of(images, once.plan.window, budget=budget, weights=weights))
     torch.testing.assert_close(twice.images, once.images, rtol=0, atol=1e-11)
 
 
@@ -137,7 +143,7 @@ def test_nonsense_flows_are_dropped() -> None:
     flows[1, 0, 5] = torch.inf
     budget = torch.full((2,), 0.3, dtype=torch.float64)
     weights = WassersteinBall(1.0).weights(images)
-    fixed = repair(Plan(window, flows), originals=images, weights=weights, budget=budget)
+    fixed = repair(Plan(window, flows), balls_of(images, window, budget=budget, weights=weights))
     assert_feasible(fixed.certificate, budget)
 
 
@@ -146,7 +152,9 @@ def test_a_budget_below_round_off_returns_the_original_bits() -> None:
     window = window_for(images, size=3)
     budget = torch.tensor([1e-12, 0.0], dtype=torch.float64)
     flows = random_flows(5, images, window, scale=1.0)
-    fixed = repair(Plan(window, flows), originals=images, weights=WassersteinBall(1.0).weights(images), budget=budget)
+    fixed = repair(
+        Plan(window, flows), balls_of(images, window, budget=budget, weights=WassersteinBall(1.0).weights(images))
+    )
     assert torch.equal(fixed.images, images)
     assert fixed.certificate.total.tolist() == [0.0, 0.0]
 
@@ -189,7 +197,7 @@ class TestCascade:
         moved = flows[:, :, 1:] * 1.0
         assert PROPORTIONAL_SWEEPS < sweeps.item() <= PROPORTIONAL_SWEEPS + 3
         budget = torch.tensor([9.0], dtype=torch.float64)
-        fixed = repair(Plan(window, flows), originals=images, weights=torch.ones(1, 1).double(), budget=budget)
+        fixed = repair(Plan(window, flows), balls_of(images, window, budget=budget, weights=torch.ones(1, 1).double()))
         assert_feasible(fixed.certificate, budget)
         assert moved.sum() > scatter(fixed.plan.flows, window=window).sum() - images.sum()
         assert (share <= 1).all()
@@ -217,9 +225,12 @@ class TestSwaps:
         flows[0, 0, right, 0, 0], flows[0, 0, left, 0, 1] = 0.4, 0.1
         fixed = repair(
             Plan(window, flows),
-            originals=images,
-            weights=torch.ones(1, 1, dtype=torch.float64),
-            budget=torch.tensor([9.0], dtype=torch.float64),
+            balls_of(
+                images,
+                window,
+                budget=torch.tensor([9.0], dtype=torch.float64),
+                weights=torch.ones(1, 1, dtype=torch.float64),
+            ),
         )
         torch.testing.assert_close(fixed.images.flatten(), torch.tensor([0.5, 0.8], dtype=torch.float64))
         assert fixed.plan.flows[0, 0, right, 0, 0].item() == pytest.approx(0.3, abs=1e-15)

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-import massmover.transport.sinkhorn as sinkhorn
 from dense import cost_matrix
+from massmover.ball import Balls, WassersteinBall
 from massmover.evaluation.verify import verify
-from massmover.threat import WassersteinBall
+from massmover.transport.repair import Repaired, settled
 from massmover.transport.sinkhorn import (
     ATTACK,
     TRAINING,
     ConstrainedSinkhorn,
+    Duals,
     Projection,
     Tolerance,
-    certified,
     plan_of,
 )
 from massmover.types import MassmoverError, Normalisation
@@ -32,14 +32,8 @@ Array = NDArray[np.float64]
 TIGHT = Tolerance(budget=1e-6, mass=1e-9)
 
 
-def problem(images: Tensor, ball: WassersteinBall) -> dict[str, Any]:
-    budget = torch.full((len(images),), ball.radius, dtype=torch.float64)
-    return {
-        "originals": images,
-        "budget": budget,
-        "weights": ball.weights(images),
-        "window": ball.moves(images),
-    }
+def certified(duals: Duals, balls: Balls) -> Repaired:
+    return settled(duals.moves(balls), balls)
 
 
 def stepped(images: Tensor, *, step: float, seed: int = 0) -> Tensor:
@@ -98,7 +92,7 @@ def test_agrees_with_a_convex_solver_as_the_temperature_falls(seed: int, box: bo
     distances = []
     for temperature in (1e-1, 1e-3, 1e-5):
         solver = ConstrainedSinkhorn(temperature, box=box, tolerance=Tolerance(1e-6, 1e-7), sweeps=20000)
-        found = solver.project(wish, **problem(images, ball))
+        found = solver.project(wish, ball.around(images))
         assert found.converged.all()
         distances.append(np.abs(found.images.flatten().numpy() / mass - reference).max())
     assert distances[0] > distances[1] > distances[2]
@@ -122,7 +116,7 @@ def test_duals_meet_every_optimality_condition_of_the_programme(
     mass = images.sum().item()
     wish = stepped(images, step=0.1, seed=seed)
     solver = ConstrainedSinkhorn(temperature, box=box, tolerance=TIGHT, sweeps=5000)
-    found = solver.project(wish, **problem(images, ball))
+    found = solver.project(wish, ball.around(images))
     assert found.converged.all()
     x, w = images.flatten().numpy() / mass, wish.flatten().numpy() / mass
     source, target, cap = (getattr(found.duals, name).flatten().numpy() for name in ("source", "target", "cap"))
@@ -152,12 +146,9 @@ def test_the_gap_is_the_difference_of_the_two_objectives() -> None:
     wish = stepped(images, step=0.2)
     temperature, radius = 0.01, 0.2
     solver = ConstrainedSinkhorn(temperature, tolerance=Tolerance(0.01, 0.05))
-    arguments = problem(images, WassersteinBall(radius, window=None))
-    found = solver.project(wish, **arguments)
-    plan = (
-        plan_of(found.duals, originals=images, weights=arguments["weights"], window=arguments["window"]).flows.numpy()
-        / mass
-    )
+    balls = WassersteinBall(radius, window=None).around(images)
+    found = solver.project(wish, balls)
+    plan = plan_of(found.duals, balls).flows.numpy() / mass
     x, w = images.flatten().numpy() / mass, wish.flatten().numpy() / mass
     z = found.images.flatten().numpy() / mass
     positive = plan[plan > 0]
@@ -178,39 +169,35 @@ def test_the_gap_is_the_difference_of_the_two_objectives() -> None:
 
 
 @pytest.mark.parametrize("box", [True, False])
-def test_torch_and_kernel_agree(box: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_and_kernel_agree(box: bool) -> None:
+    pytest.importorskip("numba")
     images = random_images(5, batch=4, channels=2, height=6, width=5) * 0.8  # room in every pixel
-    arguments = problem(images, WassersteinBall(0.15, window=5, normalisation="channel"))
+    ball = WassersteinBall(0.15, window=5, normalisation="channel")
     # The last one is so cold that the kernel takes logarithms.
     for temperature, step, close in ((1e-2, 0.1, 1e-6), (1e-3, 0.1, 1e-5), (3e-4, 0.3, 1e-3)):
         wish = stepped(images, step=step)
         solver = ConstrainedSinkhorn(temperature, box=box, tolerance=Tolerance(1e-6, 1e-7), sweeps=5000)
-        kernel = solver.project(wish, **arguments)
-        with monkeypatch.context() as patch:
-            patch.setattr(sinkhorn, "fused_available", lambda: False)
-            torches = solver.project(wish, **arguments)
+        kernel, torches = (solver.project(wish, ball.around(images, backend=name)) for name in ("numba", "torch"))
         assert kernel.converged.all() and torches.converged.all()
         torch.testing.assert_close(kernel.images, torches.images, rtol=0, atol=close)
         torch.testing.assert_close(kernel.cost, torches.cost, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("on_kernel", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("step", [0.001, 0.06, 1.0, 100.0])
 @pytest.mark.parametrize("temperature", [1e-7, 1e-4, 1e-1])
 def test_never_nan_and_always_inside_after_repair(
-    step: float, temperature: float, dtype: torch.dtype, on_kernel: bool, monkeypatch: pytest.MonkeyPatch
+    step: float, temperature: float, dtype: torch.dtype, backend: str
 ) -> None:
-    monkeypatch.setattr(sinkhorn, "fused_available", lambda: on_kernel)
     images = random_images(1, batch=4, channels=2, height=6, width=7, dtype=dtype)
-    arguments = problem(images, WassersteinBall(0.1))
-    found = ConstrainedSinkhorn(temperature, sweeps=40 if on_kernel else 8).project(
-        stepped(images, step=step), **arguments
-    )
+    balls = WassersteinBall(0.1).around(images)
+    assert balls.backend == backend
+    sweeps = 40 if backend == "numba" else 8
+    found = ConstrainedSinkhorn(temperature, sweeps=sweeps).project(stepped(images, step=step), balls)
     for values in (found.images, found.duals.target, found.duals.budget, found.gap, found.column_error):
         assert torch.isfinite(values).all()
     assert (found.cost <= 0.1 * (1 + 1e-5)).all()
-    proof = certified(found.duals, **arguments)
+    proof = certified(found.duals, balls)
     assert proof.images.dtype == dtype
     assert verify(images, proof.images, 0.1).violations == 0
 
@@ -219,24 +206,24 @@ def test_large_steps_still_converge_to_the_nearest_point() -> None:
     """Step 10: the paper's own method breaks above 0.08."""
     images = random_images(2, batch=3, channels=1, height=6, width=6)
     images[0] = images[0].clamp_min(0.1)
-    arguments = problem(images, WassersteinBall(0.2))
+    balls = WassersteinBall(0.2).around(images)
     wish = stepped(images, step=10.0)
     solver = ConstrainedSinkhorn(1e-3, tolerance=Tolerance(0.01, 1e-4), sweeps=3000)
-    found = solver.project(wish, **arguments)
+    found = solver.project(wish, balls)
     assert found.converged.all(), found.column_error
-    assert_nearest(found, wish, arguments, slack=1e-2)
+    assert_nearest(found, wish, balls, slack=1e-2)
 
 
-def assert_nearest(found: Projection, wish: Tensor, arguments: dict[str, Any], *, slack: float) -> None:
+def assert_nearest(found: Projection, wish: Tensor, balls: Balls, *, slack: float) -> None:
     """No feasible image lies on the far side of the plane through the projection: (w - z) . (y - z) <= 0."""
-    images = arguments["originals"]
+    images = balls.originals
     mass = images.double().sum(dim=(1, 2, 3)).clamp_min(1e-9)
     for seed in range(12):
         other = certified(
             found.duals._replace(
                 target=8 * torch.randn(images.shape, generator=torch.Generator().manual_seed(seed)).double()
             ),
-            **arguments,
+            balls,
         ).images
         angle = ((wish - found.images) * (other - found.images)).sum(dim=(1, 2, 3)) / mass.square()
         size = (wish - found.images).flatten(1).norm(dim=1) / mass
@@ -245,27 +232,25 @@ def assert_nearest(found: Projection, wish: Tensor, arguments: dict[str, Any], *
 
 def test_the_projection_is_the_nearest_point() -> None:
     images = random_images(7, batch=4, channels=2, height=5, width=6)
-    arguments = problem(images, WassersteinBall(0.2))
+    balls = WassersteinBall(0.2).around(images)
     wish = stepped(images, step=0.1)
-    found = ConstrainedSinkhorn(1e-4, tolerance=Tolerance(0.01, 1e-4), sweeps=3000).project(wish, **arguments)
+    found = ConstrainedSinkhorn(1e-4, tolerance=Tolerance(0.01, 1e-4), sweeps=3000).project(wish, balls)
     assert found.converged.all()
-    assert_nearest(found, wish, arguments, slack=1e-3)
+    assert_nearest(found, wish, balls, slack=1e-3)
 
 
 def test_identity_inside_the_ball_and_idempotent() -> None:
     images = random_images(4, batch=3, channels=2, height=5, width=6)
-    arguments = problem(images, WassersteinBall(0.3))
+    balls = WassersteinBall(0.3).around(images)
     mass = images.sum(dim=(1, 2, 3), keepdim=True)
     cold = ConstrainedSinkhorn(1e-6, tolerance=Tolerance(0.01, 1e-4), sweeps=4000)
-    inside = certified(
-        cold.project(stepped(images, step=0.1), **{**arguments, "budget": arguments["budget"] / 2}).duals,
-        **{**arguments, "budget": arguments["budget"] / 2},
-    ).images
+    smaller = balls.with_budget(balls.budget / 2)
+    inside = certified(cold.project(stepped(images, step=0.1), smaller).duals, smaller).images
     assert (inside - images).abs().max() > 0.05  # not the centre
-    same = cold.project(inside, **arguments)
+    same = cold.project(inside, balls)
     assert ((same.images - inside) / mass).abs().max() < 1e-3
-    once = cold.project(stepped(images, step=0.1), **arguments)
-    twice = cold.project(once.images, **arguments)
+    once = cold.project(stepped(images, step=0.1), balls)
+    twice = cold.project(once.images, balls)
     assert ((twice.images - once.images) / mass).abs().max() < 1e-3
 
 
@@ -276,9 +261,9 @@ def test_every_shape_is_inside_by_the_judge(
 ) -> None:
     batch, channels, height, width = shape
     images = random_images(seed, batch=batch, channels=channels, height=height, width=width)
-    arguments = problem(images, WassersteinBall(0.2, window=size, normalisation=normalisation))
-    found = ConstrainedSinkhorn(1e-3, sweeps=100).project(stepped(images, step=0.1, seed=seed), **arguments)
-    proof = certified(found.duals, **arguments)
+    balls = WassersteinBall(0.2, window=size, normalisation=normalisation).around(images)
+    found = ConstrainedSinkhorn(1e-3, sweeps=100).project(stepped(images, step=0.1, seed=seed), balls)
+    proof = certified(found.duals, balls)
     assert verify(images, proof.images, 0.2, normalisation=normalisation).violations == 0
     mass = images.sum(dim=(2, 3))
     torch.testing.assert_close(found.images.sum(dim=(2, 3)), mass, rtol=1e-9, atol=1e-12)
@@ -288,9 +273,9 @@ def test_a_batch_equals_its_members() -> None:
     images = random_images(9, batch=5, channels=3, height=6, width=4)
     ball = WassersteinBall(0.1)
     wish = stepped(images, step=0.2)
-    together = ConstrainedSinkhorn().project(wish, **problem(images, ball))
+    together = ConstrainedSinkhorn().project(wish, ball.around(images))
     for index in range(5):
-        alone = ConstrainedSinkhorn().project(wish[index : index + 1], **problem(images[index : index + 1], ball))
+        alone = ConstrainedSinkhorn().project(wish[index : index + 1], ball.around(images[index : index + 1]))
         assert torch.equal(alone.images[0], together.images[index])
         assert alone.sweeps[0] == together.sweeps[index]
 
@@ -300,10 +285,9 @@ def test_nothing_moves_without_mass_budget_or_room() -> None:
     images[1] = 1.0  # every pixel is full
     images[2, 0, 1:3, 1:3] = 0.5
     wish = stepped(images, step=0.5)
-    arguments = problem(images, WassersteinBall(0.2))
-    arguments["budget"][2] = 0.0
-    found = ConstrainedSinkhorn().project(wish, **arguments)
-    proof = certified(found.duals, **arguments)
+    balls = WassersteinBall(torch.tensor([0.2, 0.2, 0.0])).around(images)
+    found = ConstrainedSinkhorn().project(wish, balls)
+    proof = certified(found.duals, balls)
     torch.testing.assert_close(proof.images, images, rtol=0, atol=1e-9)
     assert found.converged[0] and found.converged[2]
 
@@ -314,40 +298,40 @@ def test_one_bright_pixel_pays_for_its_neighbour() -> None:
     images[0, 0, 1, 1] = 0.8
     wish = torch.zeros_like(images)
     wish[0, 0, 1, 2] = 0.8
-    found = ConstrainedSinkhorn(1e-5, tolerance=TIGHT).project(wish, **problem(images, WassersteinBall(0.25)))
+    found = ConstrainedSinkhorn(1e-5, tolerance=TIGHT).project(wish, WassersteinBall(0.25).around(images))
     assert found.images[0, 0, 1].tolist() == pytest.approx([0.0, 0.6, 0.2], abs=1e-3)
 
 
 def test_the_box_holds_where_wong_overflows() -> None:
     images = one_image(2, 5, 5)
-    arguments = problem(images, WassersteinBall(0.5))
+    balls = WassersteinBall(0.5).around(images)
     wish = stepped(images, step=0.5)
-    boxed = ConstrainedSinkhorn(1e-3, tolerance=TIGHT, sweeps=5000).project(wish, **arguments)
-    free = ConstrainedSinkhorn(1e-3, tolerance=TIGHT, sweeps=5000, box=False).project(wish, **arguments)
+    boxed = ConstrainedSinkhorn(1e-3, tolerance=TIGHT, sweeps=5000).project(wish, balls)
+    free = ConstrainedSinkhorn(1e-3, tolerance=TIGHT, sweeps=5000, box=False).project(wish, balls)
     assert boxed.images.max() <= 1 + 1e-6 < free.images.max()
 
 
 def test_a_warm_start_saves_sweeps_and_changes_nothing() -> None:
     images = random_images(11, batch=4, channels=1, height=8, width=8)
-    arguments = problem(images, WassersteinBall(0.1))
+    balls = WassersteinBall(0.1).around(images)
     wish = stepped(images, step=0.06)
     solver = ConstrainedSinkhorn(1e-3, tolerance=Tolerance(0.01, 1e-6))
-    cold = solver.project(wish, **arguments)
+    cold = solver.project(wish, balls)
     before = cold.duals.target.clone()
-    warm = solver.project(wish * 1.001, **arguments, duals=cold.duals)
+    warm = solver.project(wish * 1.001, balls, duals=cold.duals)
     assert warm.sweeps.sum() < 0.7 * cold.sweeps.sum()
     assert torch.equal(before, cold.duals.target)  # the caller's duals are not written to
-    torch.testing.assert_close(warm.images, solver.project(wish * 1.001, **arguments).images, rtol=0, atol=1e-4)
+    torch.testing.assert_close(warm.images, solver.project(wish * 1.001, balls).images, rtol=0, atol=1e-4)
 
 
 def test_training_is_more_lenient_than_attack_and_unfinished_work_says_so() -> None:
     images = random_images(12, batch=4, channels=1, height=8, width=8)
-    arguments = problem(images, WassersteinBall(0.1))
+    balls = WassersteinBall(0.1).around(images)
     wish = stepped(images, step=0.2)
-    strict, lenient = (ConstrainedSinkhorn(tolerance=t).project(wish, **arguments) for t in (ATTACK, TRAINING))
+    strict, lenient = (ConstrainedSinkhorn(tolerance=t).project(wish, balls) for t in (ATTACK, TRAINING))
     assert lenient.sweeps.sum() < strict.sweeps.sum()
     assert (strict.column_error <= ATTACK.mass).all() and (lenient.column_error <= TRAINING.mass).all()
-    cut = ConstrainedSinkhorn(tolerance=TIGHT, sweeps=3).project(wish, **arguments)
+    cut = ConstrainedSinkhorn(tolerance=TIGHT, sweeps=3).project(wish, balls)
     moving = images.sum(dim=(1, 2, 3)) > 0
     assert not cut.converged[moving].any()
 

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from massmover.adapters.extras import needed
-from massmover.adapters.mover import Mover
-from massmover.checks import first_logits_of, inference_mode_of
-from massmover.types import Ground, Images, Labels, MassmoverError, Normalisation
+from massmover.adapters.mover import BALL, Mover, needed
+from massmover.attacks.base import Attack
+from massmover.ball import WassersteinBall
+from massmover.classifier import borrowed, first_logits_of
+from massmover.types import Images, Labels, MassmoverError
 
 EvasionAttack: Any = needed("art.attacks.attack", extra="art").EvasionAttack
 PyTorchClassifier: Any = needed("art.estimators.classification.pytorch", extra="art").PyTorchClassifier
@@ -23,7 +24,7 @@ class WassersteinAttack(EvasionAttack):
 
     attack_params = (
         *EvasionAttack.attack_params,
-        *("radius", "method", "window", "ground", "power", "normalisation", "seed", "targeted", "batch_size"),
+        *("ball", "method", "seed", "targeted", "batch_size"),
     )
     _estimator_requirements = (PyTorchClassifier,)
 
@@ -31,24 +32,16 @@ class WassersteinAttack(EvasionAttack):
         self,
         estimator: Any,
         *,
-        radius: float = 0.1,
-        method: str = "auto",
-        window: int | None = 5,
-        ground: Ground = "euclidean",
-        power: float = 1.0,
-        normalisation: Normalisation = "image",
+        ball: WassersteinBall = BALL,
+        method: str | Attack = "auto",
         seed: int = 0,
         targeted: bool = False,
         batch_size: int = 100,
     ) -> None:
-        """Choose the attack, the radius and how mass may move; see `massmover.attack`."""
+        """Choose the ball and the attack; see `massmover.attack`."""
         super().__init__(estimator=estimator)
-        self.radius = radius
+        self.ball = ball
         self.method = method
-        self.window = window
-        self.ground: Ground = ground
-        self.power = power
-        self.normalisation: Normalisation = normalisation
         self.seed = seed
         self.targeted = targeted
         self.batch_size = batch_size
@@ -61,15 +54,12 @@ class WassersteinAttack(EvasionAttack):
         """
         if kwargs:
             raise MassmoverError(f"Unknown setting {next(iter(kwargs))!r}: settings are given when the attack is made.")
-        mover = Mover(self.method, self.window, self.ground, self.power, self.normalisation, self.seed)
+        mover = Mover(self.ball, self.method, self.seed)
         images = torch.from_numpy(np.array(x, dtype=np.float32)).to(self.estimator.device)
-        with inference_mode_of(self.estimator.model):
+        with borrowed(self.estimator.model):
             labels = self._labels(images, y)
             batches = zip(*(torch.split(values, self.batch_size) for values in (images, labels)), strict=True)
-            adversarial = [
-                mover.within(self._logits, *batch, radius=self.radius, targeted=self.targeted).images
-                for batch in batches
-            ]
+            adversarial = [mover.within(self._logits, *batch, targeted=self.targeted).images for batch in batches]
         found: NDArray[np.float32] = torch.cat(adversarial).cpu().numpy()
         return found
 

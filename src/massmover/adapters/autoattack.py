@@ -7,8 +7,10 @@ from typing import Literal, overload
 import torch
 
 from massmover.adapters.mover import Mover
-from massmover.checks import inference_mode_of, logits_of
-from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
+from massmover.attacks.base import Attack
+from massmover.ball import WassersteinBall
+from massmover.classifier import borrowed, logits_of
+from massmover.types import Classifier, Images, Labels, MassmoverError
 
 
 class WassersteinAutoAttack:
@@ -18,25 +20,15 @@ class WassersteinAutoAttack:
     """
 
     def __init__(
-        self,
-        model: Classifier,
-        *,
-        radius: float,
-        method: str = "auto",
-        window: int | None = 5,
-        ground: Ground = "euclidean",
-        power: float = 1.0,
-        normalisation: Normalisation = "image",
-        seed: int = 0,
+        self, model: Classifier, *, ball: WassersteinBall, method: str | Attack = "auto", seed: int = 0
     ) -> None:
-        """Choose the model, the radius and how mass may move; see `massmover.attack`."""
+        """Choose the model, the ball and the attack; see `massmover.attack`."""
         self.model = model
-        self.radius = radius
-        self.mover = Mover(method, window, ground, power, normalisation, seed)
+        self.mover = Mover(ball, method, seed)
 
     def perturb(self, x: Images, y: Labels) -> Images:
         """Return adversarial images within the radius, and the originals where the attack failed."""
-        found = self.mover.within(self.model, x, y, radius=self.radius)
+        found = self.mover.within(self.model, x, y)
         return torch.where(found.success.view(-1, 1, 1, 1), found.images, x)
 
     @overload
@@ -60,6 +52,6 @@ class WassersteinAutoAttack:
         adversarial = torch.cat([self.perturb(images, labels) for images, labels in batches])
         if not return_labels:
             return adversarial
-        with inference_mode_of(self.model), torch.no_grad():
+        with borrowed(self.model), torch.no_grad():
             answers = [logits_of(self.model, images).argmax(dim=1) for images in torch.split(adversarial, bs)]
         return adversarial, torch.cat(answers)

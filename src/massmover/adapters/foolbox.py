@@ -6,13 +6,15 @@ called as every Foolbox attack is: `attack(fmodel, images, labels, epsilons=[...
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from massmover.adapters.extras import needed
-from massmover.adapters.mover import Mover
+from massmover.adapters.mover import BALL, Mover, needed
+from massmover.attacks.base import Attack
+from massmover.ball import WassersteinBall
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation, PerImage
 
@@ -22,6 +24,7 @@ Distance: Any = foolbox.distances.Distance
 FixedEpsilonAttack: Any = foolbox.attacks.base.FixedEpsilonAttack
 MinimizationAttack: Any = foolbox.attacks.base.MinimizationAttack
 
+ONE_PIXEL = WassersteinBall(1.0)
 MARGIN = 1e-7  # relative; leaves room for the rounding of pixels to float32
 ATTEMPTS = 4  # of shrinking a little more where rounding left an image outside
 
@@ -76,18 +79,9 @@ def distances(verdicts: Verdicts) -> PerImage:
 class WassersteinAttack(FixedEpsilonAttack):
     """Any attack of massmover at fixed epsilons; an epsilon is a radius."""
 
-    def __init__(
-        self,
-        *,
-        method: str = "auto",
-        window: int | None = 5,
-        ground: Ground = "euclidean",
-        power: float = 1.0,
-        normalisation: Normalisation = "image",
-        seed: int = 0,
-    ) -> None:
-        """Choose the attack and how mass may move; see `massmover.attack`."""
-        self.mover = Mover(method, window, ground, power, normalisation, seed)
+    def __init__(self, *, method: str | Attack = "auto", ball: WassersteinBall = BALL, seed: int = 0) -> None:
+        """Choose the attack and how mass may move; the ball's own radius does not count. See `massmover.attack`."""
+        self.mover = Mover(ball, method, seed)
 
     @property
     def distance(self) -> WassersteinDistance:
@@ -97,27 +91,16 @@ class WassersteinAttack(FixedEpsilonAttack):
     def run(self, model: Any, inputs: Any, criterion: Any, *, epsilon: float, **kwargs: Any) -> Any:
         """Return images within epsilon, adversarial where the attack won."""
         classifier, images, labels, targeted, restore = unpacked(model, inputs, criterion, kwargs)
-        found = self.mover.within(classifier, images, labels, radius=epsilon, targeted=targeted)
-        return restore(found.images)
+        mover = replace(self.mover, ball=self.mover.ball.with_radius(epsilon))
+        return restore(mover.within(classifier, images, labels, targeted=targeted).images)
 
 
 class SmallestWassersteinAttack(MinimizationAttack):
     """The smallest radius of each image, by `massmover.smallest_radius`."""
 
-    def __init__(
-        self,
-        *,
-        method: str = "ascent",
-        largest: float | None = None,
-        window: int | None = 5,
-        ground: Ground = "euclidean",
-        power: float = 1.0,
-        normalisation: Normalisation = "image",
-        seed: int = 0,
-    ) -> None:
-        """Choose the attack, where to give up, and how mass may move; see `massmover.smallest_radius`."""
-        self.mover = Mover(method, window, ground, power, normalisation, seed)
-        self.largest = largest
+    def __init__(self, *, method: str | Attack = "ascent", ball: WassersteinBall = ONE_PIXEL, seed: int = 0) -> None:
+        """Choose the attack, and the ball at whose radius to give up; see `massmover.smallest_radius`."""
+        self.mover = Mover(ball, method, seed)
 
     @property
     def distance(self) -> WassersteinDistance:
@@ -127,13 +110,13 @@ class SmallestWassersteinAttack(MinimizationAttack):
     def run(self, model: Any, inputs: Any, criterion: Any, *, early_stop: float | None = None, **kwargs: Any) -> Any:
         """Return the closest adversarial images found; the search does not stop early."""
         classifier, images, labels, targeted, restore = unpacked(model, inputs, criterion, kwargs)
-        found = self.mover.closest(classifier, images, labels, largest=self.largest, targeted=targeted)
-        return restore(found.images)
+        return restore(self.mover.closest(classifier, images, labels, targeted=targeted).images)
 
 
 def distance_of(mover: Mover) -> WassersteinDistance:
     """Return the distance in which an attack's radius is measured."""
-    return WassersteinDistance(ground=mover.ground, power=mover.power, normalisation=mover.normalisation)
+    ball = mover.ball
+    return WassersteinDistance(ground=ball.ground, power=ball.power, normalisation=ball.normalisation)
 
 
 def unpacked(

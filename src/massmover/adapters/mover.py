@@ -1,40 +1,58 @@
-"""The settings of an attack that every adapter shares, and the two ways to call it."""
+"""Importing a library that not everybody has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from massmover.attacks import AttackResult, SmallestResult, attack, smallest_radius
-from massmover.checks import first_logits_of
-from massmover.types import Classifier, Ground, Images, Labels, Normalisation
+from massmover.attacks.base import Attack
+from massmover.ball import WassersteinBall
+from massmover.classifier import first_logits_of
+from massmover.types import Classifier, Images, Labels, MassmoverError
+
+
+class MissingExtraError(MassmoverError, ImportError):
+    """A library is needed that is not installed, or does not import; the message names the extra that brings it."""
+
+
+def needed(module: str, *, extra: str) -> Any:
+    """Import a module of another library, or say which extra of this package brings it."""
+    library = module.partition(".")[0]
+    try:
+        importlib.import_module(library)
+        return importlib.import_module(module)
+    except Exception as error:  # a library that is installed but broken may raise anything
+        absent = isinstance(error, ModuleNotFoundError) and error.name == library
+        found = "is not installed" if absent else f"does not import ({type(error).__name__}: {error})"
+        raise MissingExtraError(
+            f"massmover.adapters.{extra} needs {library}, which {found}. Run: pip install 'massmover[{extra}]'"
+        ) from error
+
+
+BALL = WassersteinBall(0.1)
 
 
 @dataclass(frozen=True)
 class Mover:
-    """How mass may move and how a place for it is looked for; the radius is given with each call."""
+    """How mass may move and how a place for it is looked for."""
 
-    method: str
-    window: int | None = 5
-    ground: Ground = "euclidean"
-    power: float = 1.0
-    normalisation: Normalisation = "image"
+    ball: WassersteinBall = BALL
+    method: str | Attack = field(default="auto")
     seed: int = 0
 
-    def within(
-        self, model: Classifier, images: Images, labels: Labels, *, radius: float, targeted: bool = False
-    ) -> AttackResult:
-        """Attack within a radius; `labels` are the true classes, or those to reach if the attack is targeted."""
+    def within(self, model: Classifier, images: Images, labels: Labels, *, targeted: bool = False) -> AttackResult:
+        """Attack within the ball; `labels` are the true classes, or those to reach if the attack is targeted."""
         truth, aims = truth_and_aims(model, images, labels, targeted=targeted)
-        return attack(model, images, truth, targets=aims, radius=radius, **vars(self))
+        return attack(model, images, truth, targets=aims, ball=self.ball, method=self.method, seed=self.seed)
 
-    def closest(
-        self, model: Classifier, images: Images, labels: Labels, *, largest: float | None, targeted: bool = False
-    ) -> SmallestResult:
-        """Look for the smallest radius of each image, up to the largest."""
+    def closest(self, model: Classifier, images: Images, labels: Labels, *, targeted: bool = False) -> SmallestResult:
+        """Look for the smallest radius of each image, up to that of the ball."""
         truth, aims = truth_and_aims(model, images, labels, targeted=targeted)
-        return smallest_radius(model, images, truth, targets=aims, largest=largest, **vars(self))
+        return smallest_radius(model, images, truth, targets=aims, ball=self.ball, method=self.method, seed=self.seed)
 
 
 def truth_and_aims(

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from massmover.evaluation.folder import RunFolder, read_json
-from massmover.evaluation.records import replace_file
 from massmover.evaluation.settings import settings_from_json
+from massmover.evaluation.store import RunFolder, read_json
+from massmover.files import replace_file
 from massmover.types import MassmoverError
 
 

@@ -1,4 +1,4 @@
-"""massmover as an attack of torchattacks: `attack = WassersteinAttack(model, radius=0.1); attack(images, labels)`."""
+"""massmover as an attack of torchattacks: `WassersteinAttack(model, ball=WassersteinBall(0.1))(images, labels)`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from massmover.adapters.extras import needed
-from massmover.adapters.mover import Mover
-from massmover.types import Ground, MassmoverError, Normalisation
+from massmover.adapters.mover import BALL, Mover, needed
+from massmover.attacks.base import Attack as MassAttack
+from massmover.ball import WassersteinBall
+from massmover.types import MassmoverError
 
 Attack: Any = needed("torchattacks.attack", extra="torchattacks").Attack
 
@@ -17,21 +18,11 @@ class WassersteinAttack(Attack):
     """Any attack of massmover, in the default mode and in every targeted one."""
 
     def __init__(
-        self,
-        model: Any,
-        *,
-        radius: float = 0.1,
-        method: str = "auto",
-        window: int | None = 5,
-        ground: Ground = "euclidean",
-        power: float = 1.0,
-        normalisation: Normalisation = "image",
-        seed: int = 0,
+        self, model: Any, *, ball: WassersteinBall = BALL, method: str | MassAttack = "auto", seed: int = 0
     ) -> None:
-        """Choose the attack, the radius and how mass may move; see `massmover.attack`."""
+        """Choose the ball and the attack; see `massmover.attack`."""
         super().__init__("Wasserstein", model)
-        self.radius = radius
-        self.mover = Mover(method, window, ground, power, normalisation, seed)
+        self.mover = Mover(ball, method, seed)
         self.supported_mode = ["default", "targeted"]
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -41,4 +32,4 @@ class WassersteinAttack(Attack):
         images, classes = inputs.detach().to(self.device), labels.detach().to(self.device)
         if self.targeted:
             classes = self.get_target_label(images, classes)
-        return self.mover.within(self.get_logits, images, classes, radius=self.radius, targeted=self.targeted).images
+        return self.mover.within(self.get_logits, images, classes, targeted=self.targeted).images

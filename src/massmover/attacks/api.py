@@ -1,46 +1,30 @@
-"""One call for every attack."""
+"""One call for every attack, and the names of all attacks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack, wong
-from massmover.attacks.result import AttackResult
-from massmover.checks import check_images, check_labels, check_radius, first_logits_of, inference_mode_of
-from massmover.threat import WassersteinBall
-from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation
+from massmover.ball import WassersteinBall
+from massmover.classifier import borrowed, first_logits_of
+from massmover.inputs import HALVES, check_images, check_labels
+from massmover.types import Classifier, Images, MassmoverError, PerImage
 
-
-class Attack(Protocol):
-    """Anything that attacks a batch within a ball."""
-
-    def run(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        targets: Labels | None = None,
-        seed: int = 0,
-    ) -> AttackResult:
-        """Attack every image within the ball, with the proof that each result lies in it."""
-        ...
-
-
-METHODS: Mapping[str, Callable[[], Attack]] = {
-    "auto": Ensemble,
-    "ascent": PlanAscent,
-    "frank-wolfe": FrankWolfe,
-    "sinkhorn": SinkhornAttack,
-    "wong": wong,
+# Every attack by its name: what `attack`, `smallest_radius`, training and the command line choose from.
+METHODS: Mapping[str, Attack] = {
+    "auto": Ensemble(),
+    "ascent": PlanAscent(),
+    "frank-wolfe": FrankWolfe(),
+    "sinkhorn": SinkhornAttack(),
+    "wong": wong(),
 }
 
 
@@ -49,37 +33,70 @@ def attack(
     images: Tensor,
     labels: Tensor,
     *,
-    radius: float,
-    method: str = "auto",
-    window: int | None = 5,
-    ground: Ground = "euclidean",
-    power: float = 1.0,
-    normalisation: Normalisation = "image",
+    ball: WassersteinBall | None = None,
+    radius: float | PerImage | None = None,
+    method: str | Attack = "auto",
     targets: Tensor | None = None,
     seed: int = 0,
+    backend: str | None = None,
 ) -> AttackResult:
-    """Look for an image within the radius that the classifier gets wrong, for every image of a batch.
+    """Look for an image in the ball that the classifier gets wrong, for every image of a batch.
 
-    `images` (B, C, H, W) in [0, 1], `labels` (B,). With `targets` the classifier must answer those. The
+    `images` (B, C, H, W) in [0, 1], `labels` (B,). `radius`, one number or one an image, is short for
+    `ball=WassersteinBall(radius)`. `method` is a name or an attack with settings of its own, such as
+    `PlanAscent(steps=20)`. With `targets` the classifier must answer those. `backend` says who moves the mass. The
     model is left as it was found, and nothing that was passed is written to.
     """
+    chosen = method_of(method)
+    asked, problem = posed(model, images, labels, ball=ball_of(ball, radius), targets=targets, backend=backend)
+    return chosen.run(asked, problem, seed=seed)
+
+
+def method_of(method: str | Attack) -> Attack:
+    """The attack of a name, or the attack itself."""
+    if not isinstance(method, str):
+        if isinstance(method, type) or not callable(getattr(method, "run", None)):
+            raise MassmoverError(f"method is {method!r}: give a name, or an attack such as PlanAscent(steps=20)")
+        return method
     if method not in METHODS:
         raise MassmoverError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
-    pixels, truth, aims = checked(model, images, labels, targets=targets)
-    ball = WassersteinBall(check_radius(radius), window=window, ground=ground, power=power, normalisation=normalisation)
-    return METHODS[method]().run(model, pixels, truth, ball=ball, targets=aims, seed=seed)
+    return METHODS[method]
 
 
-def checked(
-    model: Classifier, images: Tensor, labels: Tensor, *, targets: Tensor | None
-) -> tuple[Images, Labels, Labels | None]:
-    """What the caller gave, once it is known to fit together; the model is asked how many classes it has."""
+def ball_of(ball: WassersteinBall | None, radius: float | PerImage | None) -> WassersteinBall:
+    """The ball the caller means by one of two arguments."""
+    if ball is not None and radius is None:
+        return ball
+    if radius is not None and ball is None:
+        return WassersteinBall(radius)
+    raise MassmoverError("give either radius= or ball=WassersteinBall(...), one of the two")
+
+
+def posed(
+    model: Classifier,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    ball: WassersteinBall,
+    targets: Tensor | None,
+    backend: str | None,
+) -> tuple[Classifier, Problem]:
+    """The problem that the caller poses, once all parts of it are known to fit together, and the model to ask.
+
+    The model is asked once, how many classes it has. A function that was given half-precision images gets such.
+    """
     pixels = check_images(images)
-    with inference_mode_of(model), torch.no_grad():
+    if images.dtype in HALVES and not isinstance(model, nn.Module):
+        model = partial(_in_dtype, model, images.dtype)
+    with borrowed(model), torch.no_grad():
         classes = first_logits_of(model, pixels[:1]).shape[1] if len(pixels) else None
     truth = check_labels(labels, batch=len(pixels), classes=classes).to(pixels.device)
     aims = None if targets is None else check_labels(targets, batch=len(pixels), classes=classes).to(pixels.device)
     if aims is not None and bool((aims == truth).any()):
         first = int(torch.nonzero(aims == truth)[0])
         raise MassmoverError(f"the target of image {first} is its own label, {int(truth[first])}: choose another class")
-    return pixels, truth, aims
+    return model, Problem(ball.around(pixels, backend=backend), truth, aims)
+
+
+def _in_dtype(model: Classifier, dtype: torch.dtype, images: Images) -> Tensor:
+    return model(images.to(dtype))

@@ -8,58 +8,63 @@ the entropy as the mirror. docs/algorithms.md, section 5.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from massmover.attacks.losses import LossName
-from massmover.attacks.problem import Problem
-from massmover.attacks.result import AttackResult
-from massmover.checks import inference_mode_of
-from massmover.threat import WassersteinBall
-from massmover.types import Classifier, Images, Labels, PerImage
+from massmover.attacks.base import AttackResult, Found, Problem, run
+from massmover.attacks.losses import LossName, check_loss, check_margins
+from massmover.backend import default_block
+from massmover.classifier import borrowed
+from massmover.inputs import check_settings
+from massmover.transport.potential import Move, Pull, move_mass
+from massmover.types import Classifier, Images, MassmoverError, PerImage
 
 MOST_BOOKED = 3.0  # times the budget; what overfull pixels send back is not paid
 PROBES = 3  # moves that find the first step size
-DRIFT_KEPT, DRIFT_TAKEN = 0.95, 0.2  # momentum of the caps
+DRIFT_KEPT, DRIFT_TAKEN = 0.95, 0.2  # momentum of the charges
 BLUNT, SHARP = 2.0, 20.0  # bounds of the price at first and at last, times the price before any step
 
 
 class Climbed(NamedTuple):
-    """The best potential an ascent found for each image, and how well it did."""
+    """The best that an ascent found for each image."""
 
     potential: Images
+    images: Images
     price: PerImage
     booked: PerImage  # what the plan of the potential costs before overfull pixels send mass back
     margin: PerImage  # positive where the attack has won
     steps: PerImage
 
+    def select(self, index: Tensor) -> Climbed:
+        """What was found for some of the images."""
+        return Climbed(*(field[index] for field in self))
 
-class Caps(NamedTuple):
-    """What full pixels charge for coming in, found as the ascent goes on (docs/algorithms.md (7))."""
+    def put(self, index: Tensor, part: Climbed) -> None:
+        """Write what was found for some of the images."""
+        for whole, own in zip(self, part, strict=True):
+            whole[index] = own
 
-    charge: Images  # never negative
+
+class Position(NamedTuple):
+    """Where the ascent of each image is."""
+
+    potential: Images
+    velocity: Images
+    images: Images  # after the last move
+    charge: Images  # what full pixels charge for coming in, found as the ascent goes on (docs/algorithms.md (7))
     drift: Images  # by how much the charge has been changing
+    step_size: PerImage
+    price: PerImage
+    booked: PerImage
+    at_rest: PerImage  # the price before any step
 
-    @classmethod
-    def none(cls, like: Images) -> Caps:
-        """No pixel charges anything yet."""
-        return cls(torch.zeros_like(like), torch.zeros_like(like))
-
-    def adapt(self, active: Tensor, crowding: Images, *, growth: Images, price: PerImage) -> None:
-        """Charge more where the plan of some images crowds pixels and less where there is room.
-
-        A steeper potential needs proportionally higher charges, so they grow along; what is still missing is a Newton
-        step, and the sum of those before it: pixels around a crowded one crowd in turn, so one step is never enough.
-        """
-        most = price.view(-1, 1, 1, 1).to(crowding)
-        step = torch.minimum(crowding, most).maximum(-most)
-        drift = self.drift.index_select(0, active).mul_(DRIFT_KEPT).add_(step, alpha=DRIFT_TAKEN)
-        charge = self.charge.index_select(0, active).mul_(growth).add_(step).add_(drift)
-        self.charge.index_copy_(0, active, charge.clamp_min_(0))
-        self.drift.index_copy_(0, active, drift.mul_(charge.sign()))  # starts anew where nothing is charged
+    def select(self, index: Tensor) -> Position:
+        """The positions of some of the images."""
+        return Position(*(field[index] for field in self))
 
 
 @dataclass(frozen=True)
@@ -81,99 +86,111 @@ class PlanAscent:
     confidence: float = 0.0  # an image is done once its margin is above this; with infinity it climbs to the end
     restarts: int = 0  # further ascents of the images that still stand, from random potentials
 
-    def run(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        targets: Labels | None = None,
-        seed: int = 0,
-        budget: PerImage | None = None,
-    ) -> AttackResult:
-        """Attack every image within the ball, or within a budget of its own; finished images leave the batch."""
-        problem = Problem.of(images, labels, ball=ball, targets=targets, budget=budget)
-        with inference_mode_of(model):
-            wrong = problem.fooled(model, images)  # a clean mistake needs no move
-            best = _unmoved(problem, won=wrong)
+    def __post_init__(self) -> None:
+        """Refuse settings that attack nothing."""
+        check_loss(self.loss)
+        check_settings(self, whole={"steps": 1, "restarts": 0}, positive=("first_move", "last_move", "steepest"))
+        if not (0 <= self.momentum < 1 and self.floor >= 0):
+            raise MassmoverError(
+                f"momentum is {self.momentum} and floor {self.floor}: use 0 <= momentum < 1, floor >= 0"
+            )
+
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        """Attack every image within its ball; finished images leave the batch."""
+        return run(self, model, problem, seed=seed)
+
+    def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
+        """One ascent from no potential, then further ones of the images that still stand from random potentials."""
+        with borrowed(model):
+            wrong = problem.fooled(model, problem.images)  # a clean mistake needs no move
+            best = _unmoved(problem, start=torch.zeros_like(problem.images))
+            best = best._replace(margin=torch.where(wrong, torch.inf, best.margin))
             for restart in range(self.restarts + 1):
                 standing = torch.nonzero(best.margin <= 0).flatten()
                 part = problem.select(standing)
                 start = random_potential(part.images, seed=seed + restart) if restart else torch.zeros_like(part.images)
                 _merge(best, self.climb(model, part, start=start), standing)
-            spend = replace(problem, budget=problem.budget.masked_fill(wrong, 0))
-            proof = spend.prove(best.potential, price=best.price, floor=self.floor, booked=best.booked)
-            return problem.answer(model, proof, steps=best.steps)
-
-    def search(
-        self, model: Classifier, images: Images, labels: Labels, *, ball: WassersteinBall, budget: PerImage
-    ) -> Images:
-        """The images of one ascent without their proof, to train on: within budget up to float32 accuracy."""
-        problem = Problem.of(images, labels, ball=ball, budget=budget)
-        with inference_mode_of(model):
-            found = self.climb(model, problem, start=torch.zeros_like(images))
-        return problem.move(found.potential, price=found.price, floor=self.floor, booked=found.booked).images
+        way = Pull(best.potential, price=best.price, floor=self.floor, booked=best.booked)
+        return Found(moves=way.moves, images=best.images, steps=best.steps, resting=wrong)
 
     def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
         """One ascent from given potentials."""
-        potential, velocity, previous = start.clone(), torch.zeros_like(start), problem.images.clone()
-        caps = Caps.none(start)
-        step_size = torch.ones_like(problem.mass())
-        price, booked = torch.full_like(problem.budget, 2 * self.floor), problem.budget.clone()
-        best = _unmoved(problem, won=torch.zeros_like(problem.labels, dtype=torch.bool))
-        best.potential.copy_(start)
-        reach, mass = problem.within_reach(), problem.mass()
-        active = torch.arange(len(problem), device=start.device)
+        best = _unmoved(problem, start=start)
+        part, here, found = problem, self._base(problem, start), _unmoved(problem, start=start)
+        active, seen = torch.arange(len(problem), device=start.device), problem.balls.mass.new_zeros(())
+        reach, block = problem.balls.within_reach(), default_block(problem.balls.backend)
         for step in range(self.steps):
-            if not len(active):
-                break
+            # finished images leave, a block of steps at a time: to look who is done waits for the device
+            if step % block == 0:
+                standing = torch.nonzero(found.margin <= self.confidence).flatten()
+                if len(standing) < len(active):
+                    best.put(active, found)
+                    active, part, reach = active[standing], part.select(standing), reach[standing]
+                    here, found = here.select(standing), found.select(standing)
+                if not len(active):
+                    break
             # forward
-            part = problem.select(active)
-            capped = potential[active] - caps.charge[active]
-            move = part.move(capped, price=price[active], floor=self.floor, booked=booked[active])
-            images, price[active], crowding = move.images, move.price, move.crowding
-            margin, gradient = part.slope(model, images, loss=self.loss)
-            best.steps[active] += 1
+            capped = here.potential - here.charge
+            move = moved_within(Pull(capped, here.price, self.floor, here.booked), part)
+            margin, gradient = part.slope(model, move.images, loss=self.loss)
             # track
-            better = margin > best.margin[active]
-            for kept, now in ((best.potential, capped), (best.price, price[active]), (best.booked, booked[active])):
-                kept[active[better]] = now[better]
-            best.margin[active] = torch.maximum(best.margin[active], margin)
+            seen = seen + margin.sum()
+            climbing = found.margin <= self.confidence
+            better = climbing & (margin > found.margin)
+            steps = found.steps + climbing
+            now = Climbed(capped, move.images, move.price, here.booked, margin.to(found.margin), steps)
+            found = Climbed(*map(partial(_where, better), now, found))._replace(steps=steps)
             # step
-            moved = (images - previous[active]).abs().sum(dim=(1, 2, 3)) / 2 / mass[active].clamp_min(1e-30)
-            wanted = self._wanted_move(step) * part.budget.clamp_max(1).to(moved)
-            if step:
-                step_size[active] *= (wanted / moved.clamp_min(1e-9)).clamp(0.5, 2).pow(0.7)
-            previous[active] = images
-            booked[active] *= (part.budget / move.spent.clamp_min(1e-300)).clamp(0.9, 1.2)
-            booked[active] = booked[active].maximum(part.budget).minimum(MOST_BOOKED * part.budget)
-            standing = margin <= self.confidence
-            active, gradient = active[standing], gradient[standing] * reach[active[standing]]
-            velocity[active] = self.momentum * velocity[active] + (1 - self.momentum) * _unit(gradient)
-            if not step:
-                at_rest = price.clone()
-                step_size[active] = self._first_size(part.select(standing), potential[active], velocity[active])
-            step_size[active] = step_size[active].minimum(self.steepest * price[active].to(step_size))
-            rise = step_size[active].view(-1, 1, 1, 1) * velocity[active]
-            caps.adapt(active, crowding[standing], growth=growth_of(potential[active], rise), price=price[active])
-            potential[active] += rise
-            too_sharp = self._sharpest(step) * at_rest[active] / price[active]
-            too_sharp = too_sharp.clamp_max(1).view(-1, 1, 1, 1).to(potential)
-            potential[active] *= too_sharp
-            caps.charge[active] *= too_sharp
+            here = self._stepped(step, part, here, move, gradient * reach)
+        best.put(active, found)
+        check_margins(seen)
         return best
+
+    def _base(self, problem: Problem, start: Images) -> Position:
+        """Where an ascent begins."""
+        zeros, budget = torch.zeros_like(start), problem.balls.budget
+        price = torch.full_like(budget, 2 * self.floor)
+        size = torch.ones_like(problem.balls.mass)
+        return Position(start, zeros, problem.images, zeros, zeros, size, price, budget, price)
+
+    def _stepped(self, step: int, problem: Problem, here: Position, move: Move, gradient: Images) -> Position:
+        """The next position: up the gradient, by the mass that this step should move."""
+        mass, budget, price = problem.balls.mass.clamp_min(1e-30), problem.balls.budget, move.price
+        velocity = self.momentum * here.velocity + (1 - self.momentum) * _unit(gradient)
+        if step:
+            at_rest = here.at_rest
+            moved = (move.images - here.images).abs().sum(dim=(1, 2, 3)) / 2 / mass
+            wanted = self._wanted_move(step) * budget.clamp_max(1).to(moved)
+            size = here.step_size * (wanted / moved.clamp_min(1e-9)).clamp(0.5, 2).pow(0.7)
+        else:
+            at_rest, size = price, self._first_size(problem, here.potential, velocity)
+        size = size.minimum(self.steepest * price.to(size))
+        rise = size.view(-1, 1, 1, 1) * velocity
+        charge, drift = charged(here, move, growth=growth_of(here.potential, rise))
+        # A price far above the one at rest is scaled down with its potential: charges are found while plans give way.
+        blunt = (self._sharpest(step) * at_rest / price).clamp_max(1).view(-1, 1, 1, 1).to(rise)
+        booked = here.booked * (budget / move.spent.clamp_min(1e-300)).clamp(0.9, 1.2)
+        return Position(
+            potential=(here.potential + rise) * blunt,
+            velocity=velocity,
+            images=move.images,
+            charge=charge * blunt,
+            drift=drift,
+            step_size=size,
+            price=price,
+            booked=booked.maximum(budget).minimum(MOST_BOOKED * budget),
+            at_rest=at_rest,
+        )
 
     def _first_size(self, problem: Problem, potential: Images, velocity: Images) -> PerImage:
         """The step size with which a first step moves the mass it should; found without asking the model."""
-        size, mass = torch.ones_like(problem.mass()), problem.mass().clamp_min(1e-30)
-        wanted = self._wanted_move(0) * problem.budget.clamp_max(1).to(mass)
-        here = problem.move(potential, price=None, floor=self.floor, booked=problem.budget)
+        mass, budget = problem.balls.mass, problem.balls.budget
+        size, mass = torch.ones_like(mass), mass.clamp_min(1e-30)
+        wanted = self._wanted_move(0) * budget.clamp_max(1).to(mass)
+        here = moved_within(Pull(potential, None, self.floor), problem)
         price = here.price
         for _ in range(PROBES):
-            there = problem.move(
-                potential + size.view(-1, 1, 1, 1) * velocity, price=price, floor=self.floor, booked=problem.budget
-            )
+            there = moved_within(Pull(potential + size.view(-1, 1, 1, 1) * velocity, price, self.floor), problem)
             moved, price = (there.images - here.images).abs().sum(dim=(1, 2, 3)) / 2 / mass, there.price
             size = size * (wanted / moved.clamp_min(1e-9)).clamp(0.1, 10)
         return size
@@ -184,12 +201,36 @@ class PlanAscent:
         return float(self.first_move * (self.last_move / self.first_move) ** progress)
 
     def _sharpest(self, step: int) -> float:
-        """How many times the price at rest a price may be at a step; above that it is scaled down with its potential.
+        """How many times the price at rest a price may be at a step.
 
-        The bound rises to its end within 70 % of the steps: caps are found while the plan still gives way.
+        The bound rises to its end within 70 % of the steps.
         """
         progress = min(step / max(0.7 * (self.steps - 1), 1), 1)
         return float(BLUNT * (SHARP / BLUNT) ** progress)
+
+
+def moved_within(pull: Pull, problem: Problem) -> Move:
+    """The images a potential makes, within budget to float32 accuracy, in the images' dtype.
+
+    What is booked may exceed the budget, for pixels that overflow send mass back and what is sent back is not paid.
+    Where the rest still costs too much, a share of all mass stays home (docs/algorithms.md (3)).
+    """
+    move, images = move_mass(pull, problem.balls), problem.images
+    share = (problem.balls.budget / move.spent.clamp_min(1e-300)).clamp_max(1).view(-1, 1, 1, 1).to(images)
+    return move._replace(images=torch.lerp(images, move.images.to(images), share))
+
+
+def charged(here: Position, move: Move, *, growth: Images) -> tuple[Images, Images]:
+    """Charge more where a plan crowds pixels and less where there is room; the charges and their drift.
+
+    A steeper potential needs proportionally higher charges, so they grow along; what is still missing is a Newton
+    step, and the sum of those before it: pixels around a crowded one crowd in turn, so one step is never enough.
+    """
+    most = move.price.view(-1, 1, 1, 1).to(move.crowding)
+    step = torch.minimum(move.crowding, most).maximum(-most).to(here.charge)
+    drift = here.drift.mul(DRIFT_KEPT).add_(step, alpha=DRIFT_TAKEN)
+    charge = here.charge.mul(growth).add_(step).add_(drift).clamp_min_(0)
+    return charge, drift.mul_(charge.sign())  # starts anew where nothing is charged
 
 
 def random_potential(images: Images, *, seed: int, scale: float = 3.0) -> Images:
@@ -209,27 +250,32 @@ def growth_of(potential: Images, rise: Images) -> Images:
     return steeper.clamp(1, 3).view(-1, 1, 1, 1)
 
 
+def _where(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """One of two values for each image."""
+    return torch.where(chosen.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+
 def _unit(gradient: Images) -> Images:
     """The gradient scaled to the length of six bright pixels; a zero gradient stays zero."""
     length = gradient.square().sum(dim=(1, 2, 3), keepdim=True).sqrt()
     return 6 * gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
 
 
-def _unmoved(problem: Problem, *, won: Tensor) -> Climbed:
-    """No potential, no step; images that are already wrong have won."""
-    margin = torch.where(won, torch.inf, -torch.inf).to(problem.images)
+def _unmoved(problem: Problem, *, start: Images) -> Climbed:
+    """A potential to start from, and no step yet."""
     return Climbed(
-        potential=torch.zeros_like(problem.images),
-        price=torch.zeros_like(problem.budget),
-        booked=problem.budget.clone(),
-        margin=margin,
+        potential=start.clone(),
+        images=problem.images.clone(),
+        price=torch.zeros_like(problem.balls.budget),
+        booked=problem.balls.budget.clone(),
+        margin=torch.full_like(problem.balls.mass, -torch.inf),
         steps=torch.zeros_like(problem.labels),
     )
 
 
 def _merge(best: Climbed, found: Climbed, index: Tensor) -> None:
-    """Take over what a run on some of the images found, where it is better."""
+    """Take over what an ascent of some of the images found, where it is better."""
     better = found.margin > best.margin[index]
-    for old, new in zip(best[:4], found[:4], strict=True):
+    for old, new in zip(best[:5], found[:5], strict=True):
         old[index[better]] = new[better]
     best.steps[index] += found.steps

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
 from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.attacks.frank_wolfe import FrankWolfe
-from massmover.attacks.losses import fooled
 from massmover.attacks.pgd import SinkhornAttack
-from massmover.attacks.result import AttackResult
-from massmover.checks import inference_mode_of, logits_of
-from massmover.threat import WassersteinBall
-from massmover.types import Classifier, Images, Labels, PerImage
+from massmover.classifier import borrowed, logits_of
+from massmover.inputs import check_settings
+from massmover.types import Classifier, Labels
 
 
 @dataclass(frozen=True)
@@ -24,55 +24,46 @@ class Ensemble:
     runners_up: int = 4  # classes tried as targets, most likely first
     restarts: int = 2
 
-    def run(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        targets: Labels | None = None,
-        seed: int = 0,
-        budget: PerImage | None = None,
-    ) -> AttackResult:
-        """Attack every image within the ball, or within a budget of its own, until one of the attacks wins."""
-        ascent = PlanAscent(steps=self.steps)
-        result = ascent.run(model, images, labels, ball=ball, targets=targets, seed=seed, budget=budget)
+    def __post_init__(self) -> None:
+        """Refuse settings that attack nothing."""
+        check_settings(self, whole={"steps": 1, "runners_up": 0, "restarts": 0})
 
-        def try_next(attack: PlanAscent | FrankWolfe | SinkhornAttack, aims: Labels | None) -> None:
-            nonlocal result
-            standing = torch.nonzero(~result.success).flatten()
-            if not len(standing):
-                return
-            own = {} if budget is None else {"budget": budget[standing]}
-            found = attack.run(
-                model,
-                images[standing],
-                labels[standing],
-                ball=ball,
-                targets=None if aims is None else aims[standing],
-                seed=seed,
-                **own,
-            )
-            if targets is None and aims is not None:  # whatever wrong answer the aim led to will do
-                with inference_mode_of(model), torch.no_grad():
-                    wrong = fooled(logits_of(model, found.images), labels[standing])
-                found = replace(found, success=wrong)
-            result = result.improved_by(found, standing)
-
-        try_next(replace(ascent, loss="margin"), targets)
-        if targets is None:
-            for aims in self._runners_up(model, images, labels):
-                try_next(replace(ascent, loss="margin"), aims)
-        try_next(FrankWolfe(steps=self.steps), targets)
-        if budget is None:  # the projected attack knows one radius for all
-            try_next(SinkhornAttack(steps=self.steps), targets)
-        try_next(replace(ascent, restarts=self.restarts, steps=2 * self.steps), targets)
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        """Attack every image within its ball until one of the attacks wins."""
+        with borrowed(model):
+            result = None
+            for attack, aims in self._attempts(model, problem):
+                if result is None:
+                    result = attack.run(model, problem, seed=seed)
+                    continue
+                standing = torch.nonzero(~result.success).flatten()
+                if not len(standing):
+                    break
+                part = problem.select(standing)
+                found = attack.run(
+                    model, replace(part, targets=aims[standing]) if aims is not None else part, seed=seed
+                )
+                if aims is not None:  # whatever wrong answer the aim led to will do
+                    found = replace(found, success=part.fooled(model, found.images))
+                result = result.improved_by(found, standing)
+        assert result is not None  # there is always a first attack
         return result
 
-    def _runners_up(self, model: Classifier, images: Images, labels: Labels) -> list[Labels]:
+    def _attempts(self, model: Classifier, problem: Problem) -> Iterator[tuple[Attack, Labels | None]]:
+        """The attacks in turn, and the classes to lead to where that is not what the problem says."""
+        ascent = PlanAscent(steps=self.steps)
+        yield ascent, None
+        yield replace(ascent, loss="margin"), None
+        if problem.targets is None:
+            for aims in self._runners_up(model, problem):
+                yield replace(ascent, loss="margin"), aims
+        yield FrankWolfe(steps=self.steps), None
+        yield SinkhornAttack(steps=self.steps), None
+        yield replace(ascent, restarts=self.restarts, steps=2 * self.steps), None
+
+    def _runners_up(self, model: Classifier, problem: Problem) -> list[Labels]:
         """The most likely wrong classes of each image, one tensor of labels per rank."""
-        with inference_mode_of(model), torch.no_grad():
-            logits = logits_of(model, images).scatter(1, labels[:, None], -torch.inf)
+        with torch.no_grad():
+            logits = logits_of(model, problem.images).scatter(1, problem.labels[:, None], -torch.inf)
         ranks = logits.argsort(dim=1, descending=True, stable=True)
         return [ranks[:, rank] for rank in range(min(self.runners_up, logits.shape[1] - 1))]

@@ -6,20 +6,19 @@ alone, and moves a part of the way towards it. Both ends are feasible, so the mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from massmover.attacks.losses import LossName
-from massmover.attacks.problem import Problem
-from massmover.attacks.result import AttackResult
-from massmover.checks import inference_mode_of
-from massmover.geometry import scatter
-from massmover.threat import WassersteinBall
+from massmover.attacks.base import AttackResult, Found, Problem, run
+from massmover.attacks.losses import LossName, check_loss, check_margins
+from massmover.classifier import borrowed
+from massmover.inputs import check_settings
 from massmover.transport.plan import Plan
-from massmover.transport.potential import priced_plan, send_back
-from massmover.transport.repair import repair
-from massmover.types import Classifier, Flows, Images, Labels, PerImage
+from massmover.transport.potential import Pull, priced_plan, send_back
+from massmover.transport.repair import kept_moves
+from massmover.types import Classifier, Flows, Images, PerImage
 
 
 @dataclass(frozen=True)
@@ -30,75 +29,50 @@ class FrankWolfe:
     loss: LossName = "cross-entropy"
     sharpness: float = 60.0  # largest potential the oracle is given: higher is closer to the linear programme
 
-    def run(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        targets: Labels | None = None,
-        seed: int = 0,
-        budget: PerImage | None = None,
-    ) -> AttackResult:
-        """Attack every image within the ball, or within a budget of its own; finished images leave the batch."""
-        problem = Problem.of(images, labels, ball=ball, targets=targets, budget=budget)
-        with inference_mode_of(model):
-            wrong = problem.fooled(model, images)  # a clean mistake needs no move
-            best = _staying(problem)
-            steps = torch.zeros_like(labels)
-            standing = torch.nonzero(~wrong).flatten()
-            best[standing], steps[standing] = self.climb(model, problem.select(standing))
-            spend = replace(problem, budget=problem.budget.masked_fill(wrong, 0))
-            plan = Plan(window=spend.window, flows=best)
-            proof = repair(plan, originals=images, weights=spend.weights, budget=spend.budget)
-            return problem.answer(model, proof, steps=steps)
+    def __post_init__(self) -> None:
+        """Refuse settings that attack nothing."""
+        check_loss(self.loss)
+        check_settings(self, whole={"steps": 1}, positive=("sharpness",))
 
-    def climb(self, model: Classifier, problem: Problem) -> tuple[Flows, PerImage]:
-        """Mix oracle plans into the plan, and keep the one with the best margin."""
-        flows, best = _staying(problem), _staying(problem)
-        highest = torch.full_like(problem.mass(), -torch.inf)
-        steps = torch.zeros_like(problem.labels)
-        price = torch.ones_like(problem.budget)
-        active = torch.arange(len(problem), device=flows.device)
-        for step in range(self.steps + 1):
-            if not len(active):
-                break
-            # forward
-            part = problem.select(active)
-            moved = scatter(flows[active], window=part.window).clamp(0, 1)
-            margin, gradient = part.slope(model, moved, loss=self.loss)
-            steps[active] += 1
-            # track
-            better = active[margin > highest[active]]
-            best[better] = flows[better]
-            highest[active] = torch.maximum(highest[active], margin)
-            standing = margin <= 0
-            active, part, gradient = active[standing], part.select(standing), gradient[standing]
-            # step
-            goal, price[active] = self._oracle(part, gradient, price=price[active])
-            flows[active] = torch.lerp(flows[active], goal, 2 / (step + 2))
-        return best, steps
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        """Attack every image within its ball; finished images leave the batch. Nothing is random: no seed is used."""
+        return run(self, model, problem, seed=seed)
+
+    def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
+        """Mix oracle plans into the plan of each image, and keep the one with the best margin."""
+        with borrowed(model):
+            wrong = problem.fooled(model, problem.images)  # a clean mistake needs no move
+            flows, best = (problem.balls.staying(dtype=torch.float32) for _ in range(2))
+            highest = torch.full_like(problem.balls.mass, -torch.inf)
+            steps, price = torch.zeros_like(problem.labels), torch.ones_like(problem.balls.budget)
+            active = torch.nonzero(~wrong).flatten()
+            for step in range(self.steps + 1):
+                if not len(active):
+                    break
+                # forward
+                part = problem.select(active)
+                moved = Plan(part.balls.window, flows[active]).images().clamp(0, 1).to(part.images)
+                margin, gradient = part.slope(model, moved, loss=self.loss)
+                check_margins(margin)
+                # track
+                better = active[margin > highest[active]]
+                best[better] = flows[better]
+                highest[active] = torch.maximum(highest[active], margin.to(highest))
+                standing = margin <= 0
+                active, part, gradient = active[standing], part.select(standing), gradient[standing]
+                if step == self.steps:  # the last look only judges the last step
+                    break
+                # step
+                goal, price[active] = self._oracle(part, gradient, price=price[active])
+                flows[active] = torch.lerp(flows[active], goal, 2 / (step + 2))
+                steps[active] += 1
+        plan = Plan(problem.balls.window, best)
+        images = plan.images().clamp(0, 1).to(problem.images)
+        return Found(moves=partial(kept_moves, plan), images=images, steps=steps, resting=wrong)
 
     def _oracle(self, problem: Problem, gradient: Images, *, price: PerImage) -> tuple[Flows, PerImage]:
         """The feasible plan that gains most along a gradient, up to the temperature."""
-        gradient = gradient * problem.within_reach()
+        gradient = gradient.float() * problem.balls.within_reach().float()
         largest = gradient.abs().amax(dim=(1, 2, 3), keepdim=True).clamp_min(torch.finfo(gradient.dtype).tiny)
-        found = priced_plan(
-            self.sharpness * gradient / largest,
-            originals=problem.images,
-            budget=problem.budget,
-            weights=problem.weights,
-            window=problem.window,
-            price=price,
-        )
-        flows = send_back(found.plan.flows, originals=problem.images, window=problem.window)
-        return flows, found.price.to(price)
-
-
-def _staying(problem: Problem) -> Flows:
-    """The plan that moves nothing."""
-    images = problem.images
-    flows = images.new_zeros(*images.shape[:2], len(problem.window.offsets), *images.shape[2:])
-    flows[:, :, 0] = images
-    return flows
+        found = priced_plan(Pull(self.sharpness * gradient / largest, price), problem.balls, dtype=torch.float32)
+        return send_back(found.plan.flows, problem.balls), found.price

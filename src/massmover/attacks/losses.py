@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from massmover.checks import logits_of
+from massmover.classifier import scores_of
 from massmover.types import Classifier, Images, Labels, Logits, MassmoverError, PerImage
 
 LossName = Literal["cross-entropy", "margin", "dlr"]
@@ -28,7 +28,14 @@ def loss_of(logits: Logits, labels: Labels, *, name: LossName, targets: Labels |
         ordered = logits.sort(dim=1, descending=True).values
         third = ordered[:, 2] if logits.shape[1] > 2 else ordered[:, -1]
         return margin / (ordered[:, 0] - third).clamp_min(1e-12)
-    raise MassmoverError(f"unknown loss {name!r}: use one of {', '.join(LOSSES)}")
+    check_loss(name)
+    raise AssertionError(name)  # a name in LOSSES without a loss
+
+
+def check_loss(name: str) -> None:
+    """Raise unless a loss has this name."""
+    if name not in LOSSES:
+        raise MassmoverError(f"unknown loss {name!r}: use one of {', '.join(LOSSES)}")
 
 
 def gradient_of(
@@ -37,7 +44,7 @@ def gradient_of(
     """The logits, and the gradient of the loss with respect to the images; also where the caller switched it off."""
     with torch.enable_grad():
         variable = images.detach().requires_grad_(True)
-        logits = logits_of(model, variable)
+        logits = scores_of(model, variable)
         if not logits.requires_grad:
             raise MassmoverError(
                 "the model's answer cannot be differentiated with respect to its input: it detaches the image, or runs "
@@ -54,6 +61,14 @@ def margin_of(logits: Logits, labels: Labels, *, targets: Labels | None = None) 
     own = logits.gather(1, wanted[:, None]).squeeze(1)
     lead = own - logits.scatter(1, wanted[:, None], -torch.inf).amax(dim=1)
     return -lead if targets is None else lead
+
+
+def check_margins(margin: torch.Tensor) -> None:
+    """Raise where a margin, or a sum of margins, is not a number: then some score was none."""
+    if not bool(torch.isfinite(margin).all()):
+        raise MassmoverError(
+            "The model returned NaN or infinity for an image of the attack. Check its weights and its normalisation."
+        )
 
 
 def fooled(logits: Logits, labels: Labels, *, targets: Labels | None = None) -> torch.Tensor:

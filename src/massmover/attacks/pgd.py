@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from massmover.attacks.losses import LossName, fooled, gradient_of, margin_of
-from massmover.attacks.result import AttackResult
-from massmover.checks import inference_mode_of, logits_of
-from massmover.geometry import Window
-from massmover.threat import WassersteinBall
-from massmover.transport.potential import move_mass
-from massmover.transport.sinkhorn import ConstrainedSinkhorn, Duals, certified
-from massmover.types import Classifier, Images, Labels, MassmoverError, PerChannel, PerImage
+from massmover.attacks.base import AttackResult, Found, Problem, prove, run
+from massmover.attacks.losses import LossName, check_loss, check_margins, fooled, gradient_of, margin_of
+from massmover.classifier import borrowed
+from massmover.inputs import check_settings
+from massmover.transport.potential import Pull, move_mass
+from massmover.transport.repair import settled
+from massmover.transport.sinkhorn import ConstrainedSinkhorn, Duals
+from massmover.types import Classifier, Images, MassmoverError, PerImage
 
 Direction = Literal["gradient", "sign", "l2", "conjugate"]
 DIRECTIONS: tuple[Direction, ...] = ("gradient", "sign", "l2", "conjugate")
@@ -58,13 +58,34 @@ class Ramp:
         return tuple(found)
 
 
-class Pursuit(NamedTuple):
-    """Where the search ended, before anything is proven."""
+class Schedule(NamedTuple):
+    """The radius of each image at each step."""
 
-    images: Images  # as the model saw them, clamped to [0, 1]
-    duals: Duals
-    radius: PerImage  # of the last projection of each image
-    steps: PerImage
+    radii: tuple[PerImage, ...]  # one tensor a step
+
+    @classmethod
+    def fixed(cls, problem: Problem, *, steps: int) -> Schedule:
+        """The balls' own radii at every step."""
+        return cls((problem.balls.budget,) * steps)
+
+    @classmethod
+    def growing(cls, problem: Problem, radii: Sequence[float]) -> Schedule:
+        """One radius a step for all images."""
+        return cls(tuple(torch.full_like(problem.balls.budget, radius) for radius in radii))
+
+    def __len__(self) -> int:
+        return len(self.radii)
+
+    def radius(self, step: int) -> PerImage:
+        """The radii of a step."""
+        return self.radii[step]
+
+
+class Pursuit(NamedTuple):
+    """What a projected search found, and the radius at which it ended for each image; 0 for a clean mistake."""
+
+    found: Found
+    radius: PerImage
 
 
 @dataclass(frozen=True)
@@ -87,80 +108,39 @@ class SinkhornAttack:
 
     def __post_init__(self) -> None:
         """Refuse settings that attack nothing."""
-        if self.steps < 1 or not (math.isfinite(self.step_size) and self.step_size > 0):
-            raise MassmoverError(f"steps is {self.steps} and step_size {self.step_size}: both must be positive")
+        check_loss(self.loss)
+        check_settings(self, whole={"steps": 1}, positive=("step_size",))
         if self.direction not in DIRECTIONS:
             raise MassmoverError(f"unknown direction {self.direction!r}: use one of {', '.join(DIRECTIONS)}")
         if self.step_unit not in ("mass", "pixel"):
             raise MassmoverError(f"unknown step_unit {self.step_unit!r}: use 'mass' or 'pixel'")
 
-    def run(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        targets: Labels | None = None,
-        seed: int = 0,
-    ) -> AttackResult:
-        """Attack every image at one radius; finished images leave the batch. Nothing is random: no seed is used."""
-        radii = (ball.radius,) * self.steps
-        return self.prove(model, images, labels, ball=ball, radii=radii, targets=targets)
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        """Attack every image within its ball; finished images leave the batch. Nothing is random: no seed is used."""
+        return run(self, model, problem, seed=seed)
+
+    def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
+        """Pursue every image at its own radius."""
+        return self.pursue(model, problem, Schedule.fixed(problem, steps=self.steps)).found
 
     def ramp(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        ramp: Ramp,
-        targets: Labels | None = None,
-        progress: Progress | None = None,
+        self, model: Classifier, problem: Problem, ramp: Ramp, *, progress: Progress | None = None
     ) -> AttackResult:
         """Let the radius grow until each image is broken; `radius` of the result is where that happened.
 
         A clean mistake has radius 0; an image that is never broken has the last radius tried and no success. The
-        ball's own radius does not count.
+        balls' own radii do not count.
         """
-        return self.prove(model, images, labels, ball=ball, radii=ramp.radii(), targets=targets, progress=progress)
-
-    def prove(
-        self,
-        model: Classifier,
-        images: Images,
-        labels: Labels,
-        *,
-        ball: WassersteinBall,
-        radii: Sequence[float],
-        targets: Labels | None = None,
-        progress: Progress | None = None,
-    ) -> AttackResult:
-        """Search with one radius per step, then certify what was found; success holds for the certified images."""
-        found = self.pursue(model, images, labels, ball=ball, radii=radii, targets=targets, progress=progress)
-        window, weights = ball.moves(images), ball.weights(images)
-        proof = certified(found.duals, originals=images, budget=found.radius, weights=weights, window=window)
-        with inference_mode_of(model), torch.no_grad():
-            success = fooled(logits_of(model, proof.images), labels, targets=targets)
-        return AttackResult(
-            images=proof.images,
-            success=success,
-            radius=found.radius,
-            steps=found.steps,
-            plan=proof.plan,
-            certificate=proof.certificate,
-        )
+        with borrowed(model):
+            pursuit = self.pursue(model, problem, Schedule.growing(problem, ramp.radii()), progress=progress)
+            return prove(model, problem.with_budget(pursuit.radius), pursuit.found)
 
     def pursue(
         self,
         model: Classifier,
-        images: Images,
-        labels: Labels,
+        problem: Problem,
+        schedule: Schedule,
         *,
-        ball: WassersteinBall,
-        radii: Sequence[float],
-        targets: Labels | None = None,
         certify: bool = True,
         progress: Progress | None = None,
     ) -> Pursuit:
@@ -169,89 +149,64 @@ class SinkhornAttack:
         Without, it is done once the clamped image fools the model, wherever that image lies: what Wong et al. return.
         """
         # init
-        window, weights = ball.moves(images), ball.weights(images)
-        mass = images.double().sum(dim=(1, 2, 3)).view(-1, 1, 1, 1)
+        images = problem.images
         current, best = images.clone(), images.clone()
-        duals, best_duals = _at_home(images), _at_home(images)
-        best_margin = images.new_full((len(images),), -torch.inf)
-        radius = images.new_zeros(len(images), dtype=torch.float64)
-        steps = torch.zeros(len(images), dtype=torch.int64, device=images.device)
-        active = torch.arange(len(images), device=images.device)
-        with inference_mode_of(model):
-            for step in range(len(radii) + 1):
+        duals, best_duals = Duals.at_home(problem.balls), Duals.at_home(problem.balls)
+        best_margin = torch.full_like(problem.balls.mass, -torch.inf)
+        radius, steps = torch.zeros_like(problem.balls.budget), torch.zeros_like(problem.labels)
+        active = torch.arange(len(problem), device=images.device)
+        with borrowed(model):
+            for step in range(len(schedule) + 1):
                 # forward
-                truth, aims = labels[active], None if targets is None else targets[active]
-                won, margin, gradient = look(model, current[active], truth, name=self.loss, targets=aims)
+                part, seen = problem.select(active).with_budget(radius[active]), current[active]
+                logits, gradient = gradient_of(model, seen, part.labels, name=self.loss, targets=part.targets)
+                won, margin = (look(logits, part.labels, targets=part.targets) for look in (fooled, margin_of))
+                check_margins(margin)
                 # track
                 if certify and step > 0 and bool(won.any()):
-                    won[won.clone()] = self._holds(
-                        model, active[won], duals, radii[step - 1], images, labels, weights, window, targets
-                    )
+                    won[won.clone()] = self._holds(model, part.select(won), duals.select(active[won]))
+                if step == 0:
+                    resting = won
                 better = won | (margin > best_margin[active])
                 kept = active[better]
-                best[kept], best_margin[kept] = current[kept], margin[better]
+                best[kept], best_margin[kept] = current[kept], margin[better].to(best_margin)
                 for store, values in zip(best_duals, duals, strict=True):
                     store[kept] = values[kept]
-                radius[active] = radii[step - 1] if step else 0.0
                 steps[active] = step
-                active, gradient = active[~won], gradient[~won]
+                active, part, gradient = active[~won], part.select(~won), gradient[~won]
                 if progress is not None:
-                    progress(step, len(radii), len(active))
-                if step == len(radii) or not len(active):
+                    progress(step, len(schedule), len(active))
+                if step == len(schedule) or not len(active):
                     break
                 # step
-                size = min(radii[step] / 2, self.step_size) if self.step_unit == "mass" else self.step_size
-                wish = self._stepped(
-                    current[active], gradient, size, mass=mass[active], weights=weights[active], window=window
-                )
-                projected = self.projection.project(
-                    wish,
-                    originals=images[active],
-                    budget=torch.full_like(radius[active], radii[step]),
-                    weights=weights[active],
-                    window=window,
-                    duals=duals.select(active) if self.warm_start and step > 0 else None,
-                )
+                radius[active] = schedule.radius(step)[active]
+                part = part.with_budget(radius[active])
+                wish = self._stepped(current[active], gradient, part)
+                start = duals.select(active) if self.warm_start and step > 0 else None
+                projected = self.projection.project(wish, part.balls, duals=start)
                 current[active] = projected.images.clamp(0, 1).to(images.dtype)
                 for store, values in zip(duals, projected.duals, strict=True):
                     store[active] = values
-        return Pursuit(images=best, duals=best_duals, radius=radius, steps=steps)
+        found = Found(moves=best_duals.moves, images=best, steps=steps, resting=resting)
+        return Pursuit(found=found, radius=radius)
 
-    def _stepped(
-        self, current: Images, gradient: Images, size: float, *, mass: Tensor, weights: PerChannel, window: Window
-    ) -> Images:
-        """The image one step up, before the projection."""
+    def _stepped(self, current: Images, gradient: Images, problem: Problem) -> Images:
+        """The images one step up, before the projection."""
         direction = scaled(gradient, self.direction)
+        mass = problem.images.double().sum(dim=(1, 2, 3)).view(-1, 1, 1, 1)
+        size, unit = torch.full_like(problem.balls.budget, self.step_size), torch.ones_like(mass)
+        if self.step_unit == "mass":
+            size, unit = size.minimum(problem.balls.budget / 2), mass
         if self.direction == "conjugate":
-            budget = torch.full_like(mass.flatten(), size)
             held = torch.where(current < VANISHING, 0.0, current)
-            best = move_mass(
-                CONJUGATE_CONTRAST * direction, originals=held, budget=budget, weights=weights, window=window
-            )
-            direction = scaled(best.images - current, "gradient")
-        unit = mass if self.step_unit == "mass" else torch.ones_like(mass)
-        return current.double() + size * unit * direction.double()
+            balls = replace(problem.balls, originals=held).with_budget(size)
+            best = move_mass(Pull(CONJUGATE_CONTRAST * direction), balls)
+            direction = scaled(best.images.to(current) - current, "gradient")
+        return current.double() + size.view(-1, 1, 1, 1) * unit * direction.double()
 
-    def _holds(
-        self,
-        model: Classifier,
-        which: Tensor,
-        duals: Duals,
-        radius: float,
-        images: Images,
-        labels: Labels,
-        weights: PerChannel,
-        window: Window,
-        targets: Labels | None,
-    ) -> Tensor:
+    def _holds(self, model: Classifier, problem: Problem, duals: Duals) -> Tensor:
         """Whether the certified twins of some images fool the model."""
-        budget = images.new_full((len(which),), radius, dtype=torch.float64)
-        proof = certified(
-            duals.select(which), originals=images[which], budget=budget, weights=weights[which], window=window
-        )
-        aims = None if targets is None else targets[which]
-        with torch.no_grad():
-            return fooled(logits_of(model, proof.images), labels[which], targets=aims)
+        return problem.fooled(model, settled(duals.moves(problem.balls), problem.balls).images)
 
 
 def wong() -> SinkhornAttack:
@@ -272,19 +227,3 @@ def scaled(gradient: Images, direction: Direction) -> Images:
     flat = gradient.flatten(1)
     size = (flat.norm(dim=1) if direction == "l2" else flat.abs().amax(dim=1)).view(-1, 1, 1, 1)
     return torch.where(size > 0, gradient / size.clamp_min(torch.finfo(gradient.dtype).tiny), 0.0)
-
-
-def look(
-    model: Classifier, images: Images, labels: Labels, *, name: LossName, targets: Labels | None
-) -> tuple[Tensor, PerImage, Images]:
-    """Whether the attack has won, by what margin, and the gradient of the loss with respect to the image."""
-    seen, gradient = gradient_of(model, images, labels, name=name, targets=targets)
-    won, margin = fooled(seen, labels, targets=targets), margin_of(seen, labels, targets=targets)
-    return won, margin, gradient
-
-
-def _at_home(images: Images) -> Duals:
-    """The duals at which no mass moves."""
-    zeros = torch.zeros_like(images, dtype=torch.float64)
-    never = torch.full_like(zeros[:, 0, 0, 0], 1e300)
-    return Duals(source=zeros.clone(), target=zeros.clone(), budget=never, cap=zeros.clone())

@@ -14,20 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from massmover.attacks.api import checked
-from massmover.attacks.ascent import PlanAscent
-from massmover.attacks.ensemble import Ensemble
-from massmover.attacks.frank_wolfe import FrankWolfe
-from massmover.attacks.problem import Problem
-from massmover.attacks.result import AttackResult
-from massmover.attacks.showing import figure_of, frame_of, rows_to_show, spread, table_of
-from massmover.checks import check_radius, inference_mode_of
-from massmover.threat import WassersteinBall, pixel_count
+from massmover.attacks.api import method_of, posed
+from massmover.attacks.base import Attack, AttackResult, Problem
+from massmover.attacks.show import figure_of, frame_of, rows_to_show, spread, table_of
+from massmover.ball import WassersteinBall, pixel_count
+from massmover.classifier import borrowed
 from massmover.transport.plan import Certificate, Plan
 from massmover.transport.repair import repair
-from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, Normalisation, PerImage
+from massmover.types import Backend, Classifier, Images, PerImage
 
-SEARCHERS = {"ascent": PlanAscent, "frank-wolfe": FrankWolfe, "auto": Ensemble}
 WALK_BACK = 12  # halvings of the way back to the original
 NARROW = 1.01  # a bracket whose ends are this close is not split again
 
@@ -50,6 +45,7 @@ class SmallestResult:
     steps: PerImage
     plan: Plan
     certificate: Certificate
+    backend: Backend
 
     def accuracy_at(self, radius: float) -> float:
         """The share of images that no image found within the radius breaks."""
@@ -98,42 +94,29 @@ def smallest_radius(
     images: Tensor,
     labels: Tensor,
     *,
-    method: str = "ascent",
-    largest: float | None = None,
+    ball: WassersteinBall | None = None,
+    method: str | Attack = "ascent",
     rounds: int = 8,
-    window: int | None = 5,
-    ground: Ground = "euclidean",
-    power: float = 1.0,
-    normalisation: Normalisation = "image",
     targets: Tensor | None = None,
     seed: int = 0,
+    backend: str | None = None,
 ) -> SmallestResult:
     """Find, for every image, how little mass has to move how far until the classifier is wrong.
 
-    `largest` is where the search gives up (default: one pixel, radius 1.0); `rounds` attacks are made at most.
+    The radius of the ball is where the search gives up (default: one pixel, radius 1.0); `rounds` attacks are made at
+    most. The other arguments are those of `attack`.
     """
-    if method not in SEARCHERS:
-        raise MassmoverError(f"unknown method {method!r} for the smallest radius: use one of {', '.join(SEARCHERS)}")
-    pixels, truth, aims = checked(model, images, labels, targets=targets)
-    limit = 1.0 if largest is None else check_radius(largest)
-    ball = WassersteinBall(limit, window=window, ground=ground, power=power, normalisation=normalisation)
-    search = _Search.begin(model, pixels, truth, ball=ball, targets=aims)
-    for _ in range(rounds):
-        open_ = search.open()
-        if not len(open_):
-            break
-        guess = search.next_radius(open_, first=20 / pixel_count(pixels))
-        found = SEARCHERS[method]().run(
-            model,
-            pixels[open_],
-            truth[open_],
-            ball=ball,
-            targets=None if aims is None else aims[open_],
-            seed=seed,
-            budget=guess,
-        )
-        walked = walk_back(model, search.problem.select(open_), found)
-        search.learn(open_, guess, walked)
+    chosen, limit = method_of(method), WassersteinBall(1.0) if ball is None else ball
+    asked, problem = posed(model, images, labels, ball=limit, targets=targets, backend=backend)
+    with borrowed(asked):
+        search = _Search.begin(asked, problem)
+        for _ in range(rounds):
+            open_ = search.open()
+            if not len(open_):
+                break
+            guess = search.next_radius(open_, first=20 / pixel_count(problem.images))
+            part = problem.select(open_).with_budget(guess)
+            search.learn(open_, guess, walk_back(asked, part, chosen.run(asked, part, seed=seed)))
     return search.answer()
 
 
@@ -141,18 +124,14 @@ def walk_back(model: Classifier, problem: Problem, found: AttackResult) -> Attac
     """Mix every success with its original as far as the classifier stays wrong; the cost falls in proportion."""
     enough, far = torch.ones_like(found.radius), torch.zeros_like(found.radius)
     towards = found.images - problem.images
-    with inference_mode_of(model):
-        for _ in range(WALK_BACK):
-            middle = (enough + far) / 2
-            images = problem.images + middle.view(-1, 1, 1, 1).to(towards) * towards
-            wrong = problem.fooled(model, images)
-            enough, far = torch.where(wrong, middle, enough), torch.where(wrong, far, middle)
-        stay = torch.zeros_like(found.plan.flows)
-        stay[:, :, 0] = problem.images.double()
-        mixed = torch.lerp(stay, found.plan.flows, enough.view(-1, 1, 1, 1, 1))
-        plan = Plan(window=found.plan.window, flows=mixed)
-        proof = repair(plan, originals=problem.images, weights=problem.weights, budget=found.radius)
-        walked = problem.answer(model, proof, steps=found.steps)
+    for _ in range(WALK_BACK):
+        middle = (enough + far) / 2
+        wrong = problem.fooled(model, problem.images + middle.view(-1, 1, 1, 1).to(towards) * towards)
+        enough, far = torch.where(wrong, middle, enough), torch.where(wrong, far, middle)
+    stay = problem.balls.staying(dtype=torch.float64)
+    mixed = torch.lerp(stay, found.plan.flows, enough.view(-1, 1, 1, 1, 1))
+    proof = repair(Plan(window=found.plan.window, flows=mixed), problem.balls)
+    walked = problem.answer(model, proof, steps=found.steps)
     # Rounding the mix anew can undo a success on the very edge; then the unwalked one stands.
     kept = walked.improved_by(found, torch.arange(len(found), device=found.radius.device))
     return replace(kept, steps=found.steps)
@@ -162,25 +141,18 @@ def walk_back(model: Classifier, problem: Problem, found: AttackResult) -> Attac
 class _Search:
     """The bracket of every image, and the best example so far; `learn` is the only thing that writes to it."""
 
-    problem: Problem
-    limit: float
+    limit: PerImage
     lower: PerImage
     best: AttackResult
     upper: PerImage
 
     @classmethod
-    def begin(
-        cls, model: Classifier, images: Images, labels: Labels, *, ball: WassersteinBall, targets: Labels | None
-    ) -> _Search:
-        problem = Problem.of(images, labels, ball=ball, targets=targets)
-        stay = torch.zeros(*images.shape[:2], len(problem.window.offsets), *images.shape[2:], dtype=torch.float64)
-        stay[:, :, 0] = images.double()
-        plan = Plan(window=problem.window, flows=stay.to(images.device))
-        with inference_mode_of(model):
-            proof = repair(plan, originals=images, weights=problem.weights, budget=problem.budget)
-            best = problem.answer(model, proof, steps=torch.zeros_like(labels))
-        upper = torch.where(best.success, 0.0, torch.inf).to(problem.budget)
-        return cls(problem=problem, limit=ball.radius, lower=torch.zeros_like(upper), best=best, upper=upper)
+    def begin(cls, model: Classifier, problem: Problem) -> _Search:
+        plan = Plan(window=problem.balls.window, flows=problem.balls.staying(dtype=torch.float64))
+        proof = repair(plan, problem.balls)
+        best = problem.answer(model, proof, steps=torch.zeros_like(problem.labels))
+        upper = torch.where(best.success, 0.0, torch.inf).to(problem.balls.budget)
+        return cls(limit=problem.balls.budget, lower=torch.zeros_like(upper), best=best, upper=upper)
 
     def open(self) -> Tensor:
         """The images whose brackets are still wide."""
@@ -190,7 +162,7 @@ class _Search:
     def next_radius(self, index: Tensor, *, first: float) -> PerImage:
         """Three times the last failure where nothing has won yet, the geometric middle of the bracket elsewhere."""
         low, high = self.lower[index], self.upper[index]
-        outward = torch.where(low > 0, 3 * low, first).clamp_max(self.limit)
+        outward = torch.where(low > 0, 3 * low, first).minimum(self.limit[index])
         inward = torch.where(low > 0, (low * high).sqrt(), high / 2)
         return torch.where(torch.isinf(high), outward, inward)
 
@@ -218,4 +190,5 @@ class _Search:
             steps=self.best.steps,
             plan=self.best.plan,
             certificate=self.best.certificate,
+            backend=self.best.backend,
         )

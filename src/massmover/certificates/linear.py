@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_input
 
+from massmover.ball import WassersteinBall
 from massmover.certificates.radius import CertifiedResult
 from massmover.certificates.transform import PixelMetric
-from massmover.checks import check_labels, first_logits_of
-from massmover.threat import WassersteinBall
+from massmover.classifier import first_logits_of
+from massmover.inputs import check_labels
 from massmover.types import Classifier, Images, Labels, MassmoverError, PerChannel, PerImage
 
 TOGETHER = 4  # images at a time; their bounds for a layer of a thousand units fill some hundred megabytes

@@ -13,9 +13,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from massmover.ball import WassersteinBall
 from massmover.certificates.lipschitz import steepness
-from massmover.checks import check_images, check_labels, inference_mode_of, logits_of
-from massmover.threat import WassersteinBall
+from massmover.classifier import borrowed, logits_of
+from massmover.inputs import check_images, check_labels
 from massmover.types import Classifier, Images, Labels, Logits, MassmoverError, Normalisation, PerImage
 
 CHUNK = 1000  # images at a time
@@ -94,7 +95,7 @@ def by_potentials(model: PotentialScores, images: Images, labels: Labels, *, bal
     The error of the arithmetic is taken off the margin first. Where model and ball divide by different masses, a plan
     that the ball prices at r costs the model at most `stretch` x r, since masses do not change.
     """
-    with inference_mode_of(model):
+    with borrowed(model):
         scores = torch.cat([logits_of(model, part) for part in torch.split(images, CHUNK)] or [images.new_zeros(0, 1)])
     scores = scores.double()
     labels = check_labels(labels, batch=len(images), classes=scores.shape[1] if len(images) else None)

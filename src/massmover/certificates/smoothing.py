@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from massmover.ball import WassersteinBall
 from massmover.certificates.radius import CertifiedResult
-from massmover.checks import check_images, check_labels, inference_mode_of, logits_of
-from massmover.threat import WassersteinBall
+from massmover.classifier import borrowed, logits_of
+from massmover.inputs import check_images, check_labels
 from massmover.types import Classifier, Ground, Images, Labels, MassmoverError, PerImage
 
 # A plan of cost r on one ground costs at most this x r in the sum of horizontal and vertical steps, which the noise
@@ -73,7 +74,7 @@ def smoothed_radius(
     labels = check_labels(labels, batch=len(images))
     stretch = _stretch(images, ball=ball)
     rows = []
-    with inference_mode_of(model):
+    with borrowed(model):
         for place, image in enumerate(images):
             winner, share = vote(model, image, smoothing=smoothing, number=first + place)
             right = winner == int(labels[place])

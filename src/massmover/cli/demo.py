@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from massmover.cli.evaluate import perform
 from massmover.cli.screen import console, refuses_clearly
-from massmover.evaluation.folder import RunFolder, read_json
 from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import RunFolder, read_json
 from massmover.evaluation.subject import load_subject
 
 RADII_PIXELS = (10.0, 20.0, 50.0, 100.0, 200.0)
@@ -60,6 +60,7 @@ def demo(
         seed=0,
         batch_size=10,
         device="cpu",
+        backend=None,
         save_examples=None,
     )
     clear_earlier(RunFolder(out))

@@ -15,11 +15,11 @@ from rich.table import Table
 from massmover.attacks import METHODS
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
-from massmover.evaluation.folder import RunFolder, read_json
-from massmover.evaluation.ranks import Ranks, joined
 from massmover.evaluation.run import Progress, run
 from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import RunFolder, read_json
 from massmover.evaluation.subject import Subject, fitting_batch_size, load_subject
+from massmover.ranks import Ranks, joined
 from massmover.report import write_page
 from massmover.types import MassmoverError
 
@@ -63,6 +63,9 @@ def evaluate(
     normalisation: Annotated[
         str, typer.Option(help="Divide costs by the mass of the image or of each channel.", rich_help_panel=How)
     ] = "image",
+    ground: Annotated[
+        str, typer.Option(help="Distance of pixels: euclidean, manhattan or chebyshev.", rich_help_panel=How)
+    ] = "euclidean",
     power: Annotated[float, typer.Option(help="Power of the pixel distance.", rich_help_panel=How)] = 1.0,
     targeted: Annotated[
         bool, typer.Option("--targeted", help="Aim at one wrong class, drawn from the seed.", rich_help_panel=How)
@@ -73,6 +76,9 @@ def evaluate(
         typer.Option(help="Images at once; chosen from memory without it.", show_default=False, rich_help_panel=How),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=How)] = "auto",
+    backend: Annotated[
+        str, typer.Option(help="Who moves the mass: auto, numba, torch or triton.", rich_help_panel=How)
+    ] = "auto",
     save_examples: Annotated[
         str, typer.Option(help="How many successes to keep: all, none or a number.", rich_help_panel=Where)
     ] = "100",
@@ -92,7 +98,7 @@ def evaluate(
 
     Over several processes: torchrun --nproc-per-node 2 -m massmover evaluate ...
     """
-    method = options.attack(attack or (SEARCHER if smallest else BEST), smallest=smallest)
+    method = options.attack(attack or (SEARCHER if smallest else BEST))
     if batch_size is not None and batch_size < 1:
         raise MassmoverError(f"--batch-size is {batch_size}: give 1 or more")
     if seed < 0:
@@ -127,7 +133,7 @@ def evaluate(
             radii=asked.radii(numbers_per_image=subject.numbers_per_image),
             smallest=smallest,
             window=checked[0],
-            ground="euclidean",
+            ground=options.ground(ground),
             normalisation=checked[1],
             power=checked[2],
             targeted=targeted,
@@ -135,6 +141,7 @@ def evaluate(
             seed=seed,
             batch_size=batch_size or _batch_size(subject, window=checked[0], out=out, resume=resume, ranks=ranks),
             device=subject.device.type,
+            backend=options.backend(backend),
             save_examples=limit,
         )
         violations = perform(subject, settings, out=out, resume=resume, ranks=ranks)

@@ -9,9 +9,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 from massmover.attacks import METHODS
-from massmover.attacks.smallest import SEARCHERS
+from massmover.backend import BACKENDS
 from massmover.evaluation.settings import PUBLISHED_RADII
-from massmover.types import MassmoverError, Normalisation
+from massmover.types import Backend, Ground, MassmoverError, Normalisation
+
+GROUNDS: tuple[Ground, ...] = ("euclidean", "manhattan", "chebyshev")
 
 What = "What is measured"
 Model = Annotated[
@@ -51,13 +53,10 @@ def numbers(text: str, *, option: str, example: str) -> tuple[float, ...]:
     return found
 
 
-def attack(name: str, *, smallest: bool) -> str:
-    """The name of an attack; not every one can search for smallest radii."""
-    known = SEARCHERS if smallest else METHODS
-    if name not in known:
-        raise MassmoverError(
-            f"--attack is {name!r}: {'with --smallest ' if smallest else ''}use one of {', '.join(known)}"
-        )
+def attack(name: str) -> str:
+    """The name of an attack."""
+    if name not in METHODS:
+        raise MassmoverError(f"--attack is {name!r}: use one of {', '.join(METHODS)}")
     return name
 
 
@@ -117,6 +116,24 @@ def normalisation(text: str) -> Normalisation:
     if text == "channel":
         return "channel"
     raise MassmoverError(f"--normalisation is {text!r}: use image or channel")
+
+
+def ground(text: str) -> Ground:
+    """How the distance of pixels is measured."""
+    for known in GROUNDS:
+        if text == known:
+            return known
+    raise MassmoverError(f"--ground is {text!r}: use one of {', '.join(GROUNDS)}")
+
+
+def backend(text: str) -> Backend | None:
+    """Who moves the mass; None for the fastest there is."""
+    if text == "auto":
+        return None
+    for known in BACKENDS:
+        if text == known:
+            return known
+    raise MassmoverError(f"--backend is {text!r}: use auto or one of {', '.join(BACKENDS)}")
 
 
 def power(value: float) -> float:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from massmover.evaluation.ranks import ToldElsewhereError
+from massmover.ranks import ToldElsewhereError
 from massmover.types import MassmoverError
 
 P = ParamSpec("P")

@@ -15,12 +15,12 @@ from rich.markup import escape
 
 from massmover import data as datasets
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
-from massmover.evaluation.ranks import Ranks, joined
 from massmover.models import ARCHITECTURES, PotentialNetwork, save_weights
 from massmover.models.loading import POTENTIALS
+from massmover.ranks import Ranks, joined
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
-from massmover.training.checkpoint import CHECKPOINT, Epoch
 from massmover.training.recipe import ATTACKS, AttackName
+from massmover.training.state import CHECKPOINT, Epoch
 from massmover.types import MassmoverError
 
 CURVE = "curve.png"

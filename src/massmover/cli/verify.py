@@ -35,6 +35,7 @@ def verify(
     normalisation: Annotated[
         str, typer.Option(help="Divide costs by the mass of the image or of each channel.")
     ] = "image",
+    ground: Annotated[str, typer.Option(help="Distance of pixels: euclidean, manhattan or chebyshev.")] = "euclidean",
     power: Annotated[float, typer.Option(help="Power of the pixel distance.")] = 1.0,
     tolerance: Annotated[float, typer.Option(help="Relative for distance and mass, absolute for pixels.")] = 1e-6,
 ) -> None:
@@ -51,6 +52,7 @@ def verify(
             arrays["original"],
             arrays["adversarial"],
             claimed,
+            ground=options.ground(ground),
             normalisation=options.normalisation(normalisation),
             power=options.power(power),
             tolerance=tolerance,

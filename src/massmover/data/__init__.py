@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from massmover.data.cache import cache_folder
-from massmover.data.errors import DataError
 from massmover.data.fetching import fetch
-from massmover.data.imageset import ImageSet
+from massmover.data.imageset import DataError, ImageSet
 from massmover.data.loading import NAMES, load
+from massmover.data.sources import cache_folder
 from massmover.data.torchdata import from_dataset
 
 __all__ = ["NAMES", "DataError", "ImageSet", "cache_folder", "fetch", "from_dataset", "load"]

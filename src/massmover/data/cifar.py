@@ -1,22 +1,69 @@
-"""CIFAR-10 in its three forms: official binary, official Python pickles, and PNG strips.
-
-All keep the original order of images and classes: airplane, automobile, bird, cat, deer,
-dog, frog, horse, ship, truck.
-"""
+"""CIFAR-10 in its official and its picture form; pickles are read without running what they hold."""
 
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from massmover.data import pictures, safepickle
-from massmover.data.errors import DataError
-from massmover.data.imageset import ImageSet
+from massmover.data import folders
+from massmover.data.imageset import DataError, ImageSet
+
+# `_reconstruct(numpy.ndarray, (0,), b"b")` is how NumPy has always begun an array, under two module names.
+RECONSTRUCT = {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
+
+
+class _Refused(pickle.UnpicklingError):
+    """The pickle asks for something that is not an array."""
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Knows arrays and their types; refuses every other name."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) in RECONSTRUCT:
+            return _empty_array
+        if (module, name) == ("numpy", "ndarray"):
+            return np.ndarray
+        if (module, name) == ("numpy", "dtype"):
+            return _dtype
+        raise _Refused(f"{module}.{name}")
+
+
+def read_pickle(path: Path) -> Any:
+    """Read a pickle of plain containers, numbers, strings (as bytes) and NumPy arrays."""
+    try:
+        with path.open("rb") as stream:
+            return _ArrayUnpickler(stream, encoding="bytes").load()
+    except _Refused as error:
+        raise DataError(
+            f"{path} asks to load {error}, which no data file needs; nothing was run. "
+            "Get the file from a source you trust."
+        ) from error
+    except Exception as error:  # a broken pickle can raise nearly anything
+        raise DataError(f"{path} cannot be read as a pickle ({error}); fetch or copy it again.") from error
+
+
+def _empty_array(kind: type, shape: tuple[int, ...], _: bytes) -> Any:
+    if kind is not np.ndarray or shape != (0,):
+        raise _Refused(f"an array of kind {kind!r}")
+    return np.ndarray(shape, dtype=np.uint8)
+
+
+def _dtype(code: bytes | str, align: int = 0, copy: int = 0) -> np.dtype[Any]:
+    # Old pickles hold 0 and 1 where NumPy now wants a bool, and bytes for the code.
+    text = code.decode("ascii") if isinstance(code, bytes) else code
+    if text not in ("u1", "|u1"):
+        raise _Refused(f"an array of type {text!r}")
+    make: Callable[..., np.dtype[Any]] = np.dtype
+    return make(text, align=bool(align), copy=bool(copy))
+
 
 BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
 LABEL_FILES = {"train": "train_lables.json", "test": "test_lables.json"}  # spelled so in the package
@@ -72,7 +119,7 @@ def _read_binary(path: Path) -> Batch:
 
 
 def _read_pickle(path: Path) -> Batch:
-    content = safepickle.read(path)
+    content = read_pickle(path)
     data, labels = (content.get(b"data"), content.get(b"labels")) if isinstance(content, dict) else (None, None)
     if _rows(data) and _whole_numbers(labels) and len(data) == len(labels):
         return data.reshape(-1, 3, SIDE, SIDE), np.asarray(labels, dtype=np.int64)
@@ -85,10 +132,10 @@ def _read_strips(paths: list[Path], label_path: Path, *, name: str) -> ImageSet:
     images = torch.empty(len(labels), 3, SIDE, SIDE, dtype=torch.uint8)
     filled = 0
     for path in paths:
-        with pictures.opened(path) as picture:
-            if picture.width != SIDE * SIDE or pictures.channels(picture, source=str(path)) != 3:
+        with folders.opened(path) as picture:
+            if picture.width != SIDE * SIDE or folders.channels(picture, source=str(path)) != 3:
                 raise DataError(f"{path} is {picture.width} wide, {picture.mode}; need {SIDE * SIDE}, RGB.")
-            rows = pictures.pixels(picture, channels=3)  # (3, n, 1024)
+            rows = folders.pixels(picture, channels=3)  # (3, n, 1024)
         count = rows.shape[1]
         if filled + count <= len(images):
             images[filled : filled + count] = torch.from_numpy(rows.reshape(3, count, SIDE, SIDE)).transpose(0, 1)

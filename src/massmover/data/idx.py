@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from massmover.data.errors import DataError
-from massmover.data.imageset import ImageSet
+from massmover.data.imageset import DataError, ImageSet
 
 UNSIGNED_BYTES = 8
 CHUNK = 1 << 20

@@ -1,4 +1,4 @@
-"""Labelled images held compactly in memory."""
+"""Labelled images in memory, and the error of everything that reads them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from massmover.data.errors import DataError
-from massmover.types import Images
+from massmover.types import Images, MassmoverError
+
+
+class DataError(MassmoverError):
+    """A data set cannot be read or fetched; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

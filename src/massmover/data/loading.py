@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from massmover.data import cifar, classfolders, idx, npz
-from massmover.data.cache import cache_folder
-from massmover.data.errors import DataError
-from massmover.data.imageset import ImageSet
-from massmover.data.sources import FASHION_REMEDY, SOURCES
+from massmover.data import cifar, folders, idx, npz
+from massmover.data.imageset import DataError, ImageSet
+from massmover.data.sources import FASHION_REMEDY, SOURCES, cache_folder
 
 NAMES = ("mnist", "fashion-mnist", "cifar10", "mnist-sample")
 SPLITS = ("train", "test")
@@ -69,4 +67,4 @@ def _folder(path: Path, *, split: str) -> ImageSet:
     for present, read in ((idx.present, idx.read), (cifar.present, cifar.read)):
         if present(path, split):
             return read(path, split=split, name=f"{name}-{split}")
-    return classfolders.read(path, split=split, name=name)
+    return folders.read(path, split=split, name=name)

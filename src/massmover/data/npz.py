@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from massmover.data.errors import DataError
-from massmover.data.imageset import ImageSet
+from massmover.data.imageset import DataError, ImageSet
 
 CHANNELS = (1, 3)
 

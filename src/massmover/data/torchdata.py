@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from massmover.data import pictures
-from massmover.data.errors import DataError
-from massmover.data.imageset import ImageSet
+from massmover.data import folders
+from massmover.data.imageset import DataError, ImageSet
 
 
 def from_dataset(
@@ -68,7 +67,7 @@ def _pairs(dataset: Any, *, name: str) -> Iterator[tuple[Tensor, int]]:
 def _image(image: Any, *, name: str) -> Tensor:
     """Bring one image to (C, H, W) in a stored type, owning its memory."""
     if hasattr(image, "convert") and hasattr(image, "mode"):  # a Pillow picture, without importing Pillow
-        return torch.from_numpy(pictures.pixels(image, channels=pictures.channels(image, source=name)))
+        return torch.from_numpy(folders.pixels(image, channels=folders.channels(image, source=name)))
     if isinstance(image, np.ndarray):
         image = torch.from_numpy(np.array(image))
     if not isinstance(image, Tensor) or image.ndim not in (2, 3):

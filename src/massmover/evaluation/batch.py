@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from massmover.attacks import attack, smallest_radius
-from massmover.attacks.moves import largest_moves
+from massmover.attacks.show import largest_moves
 from massmover.evaluation.eight_bit import LEVELS, survivor
-from massmover.evaluation.examples import Example, numpy_image
-from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
-from massmover.evaluation.subject import Subject
+from massmover.evaluation.store import Example, Record, numpy_image
+from massmover.evaluation.subject import Subject, ball_for
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
 from massmover.types import Images, Labels, MassmoverError, PerImage
@@ -103,10 +102,11 @@ def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float)
         subject.model,
         batch.images,
         batch.labels,
-        radius=radius,
+        ball=ball_for(settings, radius),
         method=settings.attack,
         targets=batch.targets,
-        **_threat(settings),
+        seed=settings.seed,
+        backend=settings.backend,
     )
     return Found(
         images=result.images,
@@ -127,33 +127,24 @@ def _smallest(subject: Subject, settings: Settings, batch: Batch) -> Found:
         subject.model,
         batch.images,
         batch.labels,
+        ball=ball_for(settings, settings.radii[-1]),
         method=settings.attack,
-        largest=settings.radii[-1],
         targets=batch.targets,
-        **_threat(settings),
+        seed=settings.seed,
+        backend=settings.backend,
     )
-    radius, cost = result.radius.double(), result.certificate.total
+    radius = torch.where(result.success, result.radius, settings.radii[-1])
     return Found(
         images=result.images,
         claimed=result.success,
-        radius=torch.where(result.success, radius, torch.full_like(radius, settings.radii[-1])),
+        radius=radius,
         steps=result.steps,
         plan=result.plan,
-        cost=cost,
-        trusted=cost <= radius * (1 + 1e-9) + 1e-15,
+        cost=result.certificate.total,
+        trusted=result.certificate.holds(radius, dtype=result.images.dtype),
         mass_drift=result.certificate.mass_drift,
         seconds=(time.perf_counter() - started) / len(batch.numbers),
     )
-
-
-def _threat(settings: Settings) -> dict[str, Any]:
-    return {
-        "window": settings.window,
-        "ground": settings.ground,
-        "power": settings.power,
-        "normalisation": settings.normalisation,
-        "seed": settings.seed,
-    }
 
 
 def _judged(

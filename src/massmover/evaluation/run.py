@@ -11,21 +11,26 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from massmover.evaluation import checks, examples, records
 from massmover.evaluation.batch import evaluate_batch
-from massmover.evaluation.folder import (
+from massmover.evaluation.sanity import probe, review
+from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import (
+    Record,
     RunFolder,
+    append_records,
+    arrays_of,
     check_new,
     check_resumable,
     check_room,
+    chosen_examples,
+    merge_examples,
     merge_records,
     room_for,
+    write_part,
 )
-from massmover.evaluation.ranks import Ranks
-from massmover.evaluation.records import Record
-from massmover.evaluation.settings import Settings
 from massmover.evaluation.subject import Subject, file_checksum, weights_checksum
 from massmover.evaluation.summary import summarise
+from massmover.ranks import Ranks
 from massmover.types import MassmoverError
 
 
@@ -69,10 +74,10 @@ def run(
     try:
         for batch in mine:
             found, pictures = evaluate_batch(subject, settings, batch)
-            keep = examples.chosen(pictures, limit=settings.save_examples)
+            keep = chosen_examples(pictures, limit=settings.save_examples)
             if keep:
-                examples.write_part(folder, batch, examples.arrays_of(keep, shape=keep[0].original.shape))
-            records.append(target, found)
+                write_part(folder, batch, arrays_of(keep, shape=keep[0].original.shape))
+            append_records(target, found)
             seen.extend(found)
             watch(_progress(seen, settings, total))
     except OSError as problem:
@@ -141,11 +146,11 @@ def _close(
     if len(found) != settings.count * per_image:
         raise MassmoverError(f"--out {folder.path} lacks records of some images: run the same command with --resume")
     summary = summarise(found, settings, numbers_per_image=subject.numbers_per_image)
-    verdicts = [*checks.probe(subject, settings), *checks.review(found, settings)]
+    verdicts = [*probe(subject, settings), *review(found, settings)]
     summary["checks"] = [check.as_json() for check in verdicts]
     if settings.save_examples != 0:
         shape = tuple(subject.images.images.shape[1:])
-        summary["examples"] = examples.merge(folder, found, limit=settings.save_examples, shape=shape)
+        summary["examples"] = merge_examples(folder, found, limit=settings.save_examples, shape=shape)
     folder.write_json(folder.summary, summary)
     for part in folder.parts.glob("*"):
         part.unlink()

@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from massmover.types import Ground, MassmoverError, Normalisation
+from massmover.types import Backend, Ground, MassmoverError, Normalisation
 
 PUBLISHED_RADII = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # radius x n_pixel, as the paper's tables
 
@@ -38,6 +38,7 @@ class Settings:
     seed: int
     batch_size: int
     device: str
+    backend: Backend | None  # who moves the mass; None for the fastest there is
     save_examples: int | None  # None keeps every success
 
     def __post_init__(self) -> None:

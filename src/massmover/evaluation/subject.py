@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from massmover import data
-from massmover.checks import check_labels, inference_mode_of, logits_of
+from massmover.ball import WassersteinBall
+from massmover.classifier import borrowed, logits_of
 from massmover.data import ImageSet
+from massmover.evaluation.settings import Settings
+from massmover.inputs import check_labels
 from massmover.models import load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
 
@@ -49,7 +52,7 @@ class Subject:
 
     def logits(self, images: Images) -> Logits:
         """The model's scores, in eval mode, without gradients."""
-        with torch.no_grad(), inference_mode_of(self.model):
+        with torch.no_grad(), borrowed(self.model):
             return logits_of(self.model, images)
 
     def predictions(self, images: Images) -> Labels:
@@ -60,6 +63,17 @@ class Subject:
         """Whether every pixel is a whole number of 255ths."""
         pixels = self.images.images
         return pixels.dtype == torch.uint8 or bool(((pixels * 255).round() / 255 - pixels).abs().max() < 1e-6)
+
+
+def ball_for(settings: Settings, radius: float) -> WassersteinBall:
+    """The ball that some settings mean, at a radius."""
+    return WassersteinBall(
+        radius,
+        window=settings.window,
+        ground=settings.ground,
+        power=settings.power,
+        normalisation=settings.normalisation,
+    )
 
 
 @contextmanager

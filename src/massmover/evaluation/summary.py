@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings
+from massmover.evaluation.store import Record
 
 
 def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_image: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from massmover.checks import cause, logits_of
+from massmover.classifier import cause, logits_of
 from massmover.types import Images, Logits, MassmoverError
 
 

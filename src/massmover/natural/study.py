@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from massmover.checks import inference_mode_of, logits_of
+from massmover.classifier import borrowed, logits_of
 from massmover.natural.perturbations import Perturbation
 from massmover.transport.exact import distance_bounds
 from massmover.types import Classifier, Images, Labels, MassmoverError
@@ -65,7 +65,7 @@ def study(
     """
     tallies = [Tally(perturbation, np.random.default_rng(seed)) for perturbation in perturbations]
     right = count = 0
-    with torch.no_grad(), inference_mode_of(model):
+    with torch.no_grad(), borrowed(model):
         for images, labels in batches:
             right += int((logits_of(model, images).argmax(dim=1) == labels).sum())
             judged = len(images) if distances is None else min(max(distances - count, 0), len(images))

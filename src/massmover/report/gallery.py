@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from massmover.evaluation.records import Record
+from massmover.evaluation.store import Record
 from massmover.report import pictures
 from massmover.report.loading import Run
 

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from massmover.evaluation import records
-from massmover.evaluation.folder import RunFolder, read_json
-from massmover.evaluation.records import Record
 from massmover.evaluation.settings import Settings, settings_from_json
+from massmover.evaluation.store import Record, RunFolder, read_json, read_records
 from massmover.evaluation.summary import smallest_radii
 from massmover.types import MassmoverError
 
@@ -84,7 +82,7 @@ def load_run(path: Path) -> Run:
         name=path.resolve().name,
         manifest=manifest,
         settings=settings,
-        records=records.read(folder.records),
+        records=read_records(folder.records),
         summary=read_json(folder.summary),
         examples=_examples(folder.examples) if folder.examples.exists() else None,
     )

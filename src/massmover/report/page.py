@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from massmover.evaluation.records import replace_file
 from massmover.evaluation.settings import option_name
+from massmover.files import replace_file
 from massmover.report import charts, gallery
 from massmover.report.loading import Run, load_run
 

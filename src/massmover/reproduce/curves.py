@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from massmover.attacks.base import AttackResult, Problem
 from massmover.attacks.pgd import Ramp, SinkhornAttack
-from massmover.attacks.result import AttackResult
+from massmover.ball import WassersteinBall, pixel_count
 from massmover.evaluation.verify import verify
-from massmover.threat import WassersteinBall, pixel_count
+from massmover.models import BUNDLED, load_model
 from massmover.types import Classifier, Images, Labels, PerImage
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)
@@ -95,7 +96,7 @@ def ramp_curve(
     done = 0
     for images, labels in batches(subject):
         results.append(
-            suited(attack, subject).ramp(subject.model, images, labels, ball=WassersteinBall(0.0), ramp=ramp)
+            suited(attack, subject).ramp(subject.model, Problem(WassersteinBall(0.0).around(images), labels), ramp)
         )
         done += len(images)
         if progress is not None:
@@ -132,7 +133,7 @@ def fixed_curve(
     for number, radius in enumerate(radii_pixels):
         ball, won = WassersteinBall.from_pixels(radius, subject.images), 0
         for images, labels in batches(subject):
-            result = suited(attack, subject).run(subject.model, images, labels, ball=ball)
+            result = suited(attack, subject).run(subject.model, Problem(ball.around(images), labels))
             won += int(result.success.sum())
             left += outside(images, result)
         accuracy.append(100 * (1 - won / len(subject.images)))
@@ -165,3 +166,32 @@ def batches(subject: Subject) -> list[tuple[Images, Labels]]:
 def outside(images: Images, result: AttackResult) -> int:
     """How many returned images the exact judge finds outside their ball."""
     return verify(images, result.images, result.radius).violations
+
+
+STANDARD, ROBUST = "mnist-standard", "mnist-robust"
+DIGITS = (1, 28, 28)
+
+
+def lineup(subject: Subject, *, standard: str = STANDARD, robust: str = ROBUST) -> tuple[Subject, ...]:
+    """The bundled standard classifier, the one asked for, the bundled robust one; each once, on the same images.
+
+    Bundled classifiers read digits: on other images the one asked for stands alone.
+    """
+    if tuple(subject.images.shape[1:]) != DIGITS:
+        return (subject,)
+    others = [
+        replace(subject, model=load_model(name), model_name=name)
+        for name in (standard, robust)
+        if name in BUNDLED and name != subject.model_name
+    ]
+    first = [other for other in others if other.model_name == standard]
+    last = [other for other in others if other.model_name != standard]
+    if subject.model_name == robust:
+        return (*first, *last, subject)
+    return (*first, subject, *last)
+
+
+def short_name(model: str) -> str:
+    """What a classifier is called where there is little room: the file of its weights, if it has one."""
+    _, opening, file = model.partition(" (")
+    return file.removesuffix(")").removesuffix(".safetensors") if opening else model

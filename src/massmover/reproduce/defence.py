@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from massmover.attacks.api import Attack
+from massmover.attacks.base import Attack, Problem
 from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.pgd import SinkhornAttack
+from massmover.ball import WassersteinBall
 from massmover.evaluation.verify import verify
 from massmover.reproduce import paper
 from massmover.reproduce.curves import BATCH, Curve, Progress, Subject, ramp_curve
-from massmover.threat import WassersteinBall
 from massmover.types import Labels
 
 RADII = (10, 20, 50, 100, 200, 400, 800, 1600)
@@ -116,7 +116,7 @@ def standing_curve(
 def judged(attack: Attack, subject: Subject, part: Labels, *, ball: WassersteinBall) -> tuple[torch.Tensor, int]:
     """Which images of a part fall within the ball, and how many successes the judge does not accept."""
     images = subject.images[part]
-    result = attack.run(subject.model, images, subject.labels[part], ball=ball)
+    result = attack.run(subject.model, Problem(ball.around(images), subject.labels[part]))
     won = result.success.clone()
     verdicts = verify(images[won], result.images[won], result.radius[won])
     won[result.success] = verdicts.inside

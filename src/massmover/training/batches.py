@@ -1,11 +1,19 @@
-"""What every epoch does to its images before the network sees them."""
+"""Images as an epoch takes them, and how a run does on images it does not train on."""
 
 from __future__ import annotations
+
+import copy
 
 import torch
 from torch import Tensor, nn
 
-from massmover.checks import check_labels, inference_mode_of, logits_of
+from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.base import Problem
+from massmover.ball import WassersteinBall
+from massmover.classifier import borrowed, logits_of
+from massmover.inputs import check_labels
+from massmover.training.margins import held_out_margins
+from massmover.training.state import Run
 from massmover.types import Images, Labels, MassmoverError
 
 
@@ -33,7 +41,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Labels, *, batch_size: in
     labels = check_training_data(images, labels)
     place = next((parameter.device for parameter in model.parameters()), images.device)
     right = 0
-    with inference_mode_of(model), torch.no_grad():
+    with borrowed(model), torch.no_grad():
         for batch, truth in zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True):
             guesses = logits_of(model, as_floats(batch.to(place))).argmax(dim=1)
             right += int((guesses == truth.to(place)).sum())
@@ -50,3 +58,29 @@ def check_training_data(images: Tensor, labels: Labels) -> Labels:
             f"with values from {images.min().item():g} to {images.max().item():g}."
         )
     return check_labels(labels, batch=len(images))
+
+
+ATTACKED = 500  # of the held-out images; all of them are classified
+STEPS = 20
+RADII = (0.125, 0.25, 0.5)  # of the adversary's largest radius
+
+
+def scores(run: Run, images: Tensor, labels: Labels, *, device: torch.device) -> tuple[float | None, dict[str, float]]:
+    """Clean accuracy of the averaged weights, and accuracy by radius under a short plan ascent or by margins."""
+    if not len(images):
+        return None, {}
+    model = copy.deepcopy(run.model)
+    run.average.copy_to(model)
+    clean = accuracy(model, images, labels)
+    if run.recipe.margin is not None:
+        return clean, held_out_margins(model, as_floats(images), labels)
+    if run.recipe.adversary is None:
+        return clean, {}
+    few, truth = as_floats(images[:ATTACKED].to(device)), labels[:ATTACKED].to(device)
+    robust = {}
+    for share in RADII:
+        radius = share * run.recipe.adversary.radius
+        problem = Problem(WassersteinBall(radius).around(few), truth)
+        found = PlanAscent(steps=STEPS).run(model, problem)
+        robust[f"{radius:g}"] = 1 - float(found.success.double().mean())
+    return clean, robust

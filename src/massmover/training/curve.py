@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from massmover.training.checkpoint import Epoch
+from massmover.training.state import Epoch
 
 
 def draw_curve(history: Sequence[Epoch], path: Path) -> Path:

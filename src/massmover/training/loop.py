@@ -19,15 +19,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from massmover.evaluation.ranks import Ranks
-from massmover.training.batches import as_floats, check_training_data, random_shift
-from massmover.training.checkpoint import Epoch, Run
-from massmover.training.examples import moved_images
-from massmover.training.held_out import scores
+from massmover.ranks import Ranks
+from massmover.training.adversary import moved_images
+from massmover.training.batches import as_floats, check_training_data, random_shift, scores
 from massmover.training.margins import Outcomes, margin_loss, potential_network
 from massmover.training.recipe import Recipe
-from massmover.training.schedule import one_cycle
+from massmover.training.state import Epoch, Run
 from massmover.types import Images, Labels, MassmoverError
+
+
+def one_cycle(share: float, *, peak: float, warm_up: float) -> float:
+    """Return the learning rate after a share of the run: a cosine up from peak/25, then one down to almost nothing."""
+    low_start, low_end = peak / 25, peak / 10_000
+    if share < warm_up:
+        return low_start + (peak - low_start) * (1 - math.cos(math.pi * share / warm_up)) / 2
+    return low_end + (peak - low_end) * (1 + math.cos(math.pi * (share - warm_up) / (1 - warm_up))) / 2
+
 
 Progress: TypeAlias = Callable[[int, int, int, float], None]  # (epoch, step, steps, loss); steps of the whole run
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from massmover.models.certified import PotentialNetwork, classes_of, duels
-from massmover.training.batches import as_floats
 from massmover.training.recipe import Margin
 from massmover.types import Images, Labels, MassmoverError
 
@@ -49,13 +48,13 @@ def margin_loss(margin: Margin, outcomes: Tensor, labels: Labels) -> Tensor:
 
 
 @torch.no_grad()
-def held_out_margins(model: nn.Module, images: Tensor, labels: Labels) -> dict[str, float]:
+def held_out_margins(model: nn.Module, images: Images, labels: Labels) -> dict[str, float]:
     """The share of images with a margin of twice each radius: what will be certified, but for the last projection.
 
     During training potentials are 1-Lipschitz by way of neighbours only, up to some per cent (`relax_`).
     """
     place = next(model.parameters()).device
-    parts = [model.eval()(as_floats(part.to(place))) for part in torch.split(images, 1000)]
+    parts = [model.eval()(part.to(place)) for part in torch.split(images, 1000)]
     scores, truth = torch.cat(parts), labels.to(place)[:, None]
     rival = scores.scatter(1, truth, -torch.inf).amax(dim=1)
     half = (scores.gather(1, truth)[:, 0] - rival) / 2

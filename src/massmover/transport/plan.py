@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from massmover.ball import Balls
 from massmover.geometry import Window, reachable, scatter
 from massmover.types import Flows, Images, PerChannel, PerImage
 
@@ -30,6 +31,21 @@ class Certificate(NamedTuple):
     def total(self) -> PerImage:
         """An upper bound of the distance between the original and the returned image."""
         return self.cost + self.rounding
+
+    def holds(self, radius: PerImage, *, dtype: torch.dtype) -> PerImage:
+        """Where rows and columns add up, pixels are in range, and the cost is within the radius.
+
+        Columns may differ from pixels by the rounding to the images' dtype, and by what float64 sums cannot resolve.
+        """
+        unit = max(torch.finfo(dtype).eps, 1e-12)
+        return (
+            (self.total <= radius * (1 + 1e-9) + 1e-15)
+            & (self.row_error <= 1e-12)
+            & (self.column_error <= unit)
+            & (self.below <= 0)
+            & (self.above <= 0)
+            & (self.mass_drift <= 1e-6)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +76,17 @@ class Plan:
         return Plan(window=self.window, flows=self.flows[keep])
 
 
-def certify(
-    plan: Plan, *, originals: Images, returned: Images, weights: PerChannel, rounding: PerImage | None = None
-) -> Certificate:
+def certify(plan: Plan, balls: Balls, *, returned: Images, rounding: PerImage | None = None) -> Certificate:
     """Measure what a plan proves about the image that was returned with it, in float64."""
     flows = plan.flows.double()
     exact = Plan(window=plan.window, flows=flows)
-    before, after = originals.double(), returned.double()
+    before, after = balls.originals.double(), returned.double()
     lost = flows.flatten(2)[..., leaving_image(plan.window, *before.shape[-2:]).to(flows.device)].abs()
     mass = before.sum(dim=(-2, -1))  # (B, C)
     drift = (after.sum(dim=(-2, -1)) - mass).abs().amax(dim=-1)
     total = mass.sum(dim=-1)
     return Certificate(
-        cost=exact.cost(weights),
+        cost=exact.cost(balls.weights),
         rounding=torch.zeros_like(total) if rounding is None else rounding,
         row_error=(exact.rows() - before).abs().amax(dim=(1, 2, 3)) + (lost.amax(dim=(1, 2)) if lost.numel() else 0),
         column_error=(exact.images() - after).abs().amax(dim=(1, 2, 3)),

@@ -6,29 +6,63 @@ distance. The price is the one number per image that makes the plan cost exactly
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from massmover.geometry import Window, gather, reachable, scatter
+from massmover.ball import Balls
+from massmover.geometry import gather, incoming, log_rings, neighbours, reachable, scatter
 from massmover.transport.plan import Plan
-from massmover.transport.repair import Repaired, joined, repair, settled, without_swaps
-from massmover.transport.roots import decreasing_root
+from massmover.transport.repair import Kept, kept_moves, without_swaps
+from massmover.transport.scalars import NEVER, decreasing_root
 from massmover.types import Flows, Images, PerChannel, PerImage
 
-SEND_BACK_SWEEPS = 8  # in the search; the final repair sweeps until it is done
+SEND_BACK_SWEEPS = 8  # in the search; the final repair sweeps until it is done. The kernels have their own copy
+STEEPEST = 1e37  # potentials beyond this count as this: differences must not overflow
+LEAST_MOBILE = 1e-6
+WARM_STEPS, COLD_STEPS = 6, 40  # of the root finder in the search, with and without a price to begin with
 PROOF_NUMBERS = 2_000_000  # of a written-out plan at a time: 16 MB in float64
 
 
+class Pull(NamedTuple):
+    """A potential, and what is known of the price that its plan pays for distance."""
+
+    potential: Images
+    price: PerImage | None = None  # a first guess
+    floor: float = 0.0  # the lowest price
+    booked: PerImage | None = None  # what the plan may cost before overfull pixels send mass back; else the budget
+
+    def budget(self, balls: Balls) -> PerImage:
+        """What the plan may cost before overfull pixels send mass back."""
+        return balls.budget if self.booked is None else self.booked
+
+    def select(self, index: Tensor | slice) -> Pull:
+        """The potentials of some of the images."""
+        price, booked = (None if value is None else value[index] for value in (self.price, self.booked))
+        return self._replace(potential=self.potential[index], price=price, booked=booked)
+
+    def moves(self, balls: Balls) -> Kept:
+        """The moves of the plan that can be kept, in float64: for the proof."""
+        if balls.backend == "numba":
+            from massmover.transport.kernels.plan import kept_moves_numba
+
+            return kept_moves_numba(self, balls)[0]
+        # Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
+        size = max(1, PROOF_NUMBERS // (balls.originals[:1].numel() * len(balls.window.offsets) or 1))
+        parts = [slice(start, start + size) for start in range(0, max(len(balls), 1), size)]
+        kept = [
+            kept_moves(priced_plan(self.select(part), balls.select(part)).plan, balls.select(part)) for part in parts
+        ]
+        return Kept(*map(torch.cat, zip(*kept, strict=True)))
+
+
 class Move(NamedTuple):
-    """Where a potential sends the mass of each image."""
+    """Where a potential sends the mass of each image; float32 but for the last two."""
 
     images: Images  # after the move
-    price: PerImage  # of a unit of distance
     crowding: Images  # by how much a pixel's potential would have to fall for it to be exactly full
+    price: PerImage  # of a unit of distance
     spent: PerImage  # cost of the move; less than the budget where pixels sent mass back
 
 
@@ -39,111 +73,141 @@ class Priced(NamedTuple):
     price: PerImage
 
 
-def priced_plan(
-    potential: Images,
-    *,
-    originals: Images,
-    budget: PerImage,
-    weights: PerChannel,
-    window: Window,
-    price: PerImage | None = None,
-    floor: float = 0.0,
-) -> Priced:
-    """The plan of a potential, priced so that its cost is the budget, or less where the floor price suffices.
+class Rows(NamedTuple):
+    """The rows of a potential's plan at any price, without writing them out.
 
-    Solves for price >= floor:  sum_c weight_c sum_i x_i mean_cost_i(price) = budget, where mean_cost_i is the
-    expected cost of a unit of mass of pixel i. It falls as the price rises, so there is one root. Potentials count
-    relative to the highest one in each pixel's window, so no range of them can overflow or vanish.
+    Row i sends x_i softmax_r(sums_ir - price cost_r) to ring r. The sums are logarithms, the potential of the pixel
+    itself first and then the log-sum-exp over each ring, so no range of potentials can overflow or vanish.
     """
-    height, width = originals.shape[-2:]
-    inside = reachable(window, height=height, width=width, like=potential)
-    there = gather(potential, window=window).masked_fill(inside == 0, -torch.inf)  # (B, C, K, H, W)
-    relative = relative_weights(weights, originals).to(potential)  # (B, C)
-    costs = window.cost_tensor(there).view(1, 1, -1, 1, 1)
-    paid = originals * weights.to(potential)[:, :, None, None]  # (B, C, H, W)
 
-    def portions(at: PerImage) -> Tensor:
-        """Which part of its mass each pixel sends along each move."""
-        rate = (at.unsqueeze(-1) * relative)[..., None, None, None]  # (B, C, 1, 1, 1)
-        return (there - rate * costs).softmax(dim=2)
+    sums: Tensor  # (B, C, 1 + R, H, W)
+    costs: Tensor  # (2, 1 + R): the cost of each ring, and its square
+    paid: Images  # mass times the weight of its channel
+    relative: PerChannel
 
-    latest: tuple[PerImage, Tensor] | None = None  # the root finder's last plan is nearly always the answer
+    @classmethod
+    def of(cls, potential: Images, balls: Balls) -> Rows:
+        """The rows of some potentials, in their dtype."""
+        return cls(
+            sums=log_rings(potential, window=balls.window),
+            costs=balls.window.ring_moments(potential),
+            paid=balls.originals.to(potential) * balls.weights.to(potential)[:, :, None, None],
+            relative=balls.relative,
+        )
 
-    def spent(extra: PerImage) -> tuple[PerImage, PerImage]:
-        """Cost of the plan at the floor price plus an extra, and its derivative."""
-        nonlocal latest
-        part = portions(floor + extra)
-        latest = floor + extra, part
-        first, second = torch.zeros_like(originals), torch.zeros_like(originals)
-        for k, cost in enumerate(window.costs):  # move by move: products with the whole plan would be written out
-            first.add_(part[:, :, k], alpha=cost)
-            second.add_(part[:, :, k], alpha=cost * cost)
-        variance = (second - first.square()) * relative[..., None, None]
-        return (paid * first).sum(dim=(1, 2, 3)), -(paid * variance).sum(dim=(1, 2, 3))
+    def unit(self, price: PerImage) -> Tensor:
+        """What a unit of distance costs in each channel, in the dtype of the rows: (B, C, 1, 1)."""
+        return (price.unsqueeze(-1) * self.relative).clamp_max(NEVER).to(self.sums)[..., None, None]
 
-    guess = None if price is None else (price - floor).clamp_min(0)
-    found = floor + decreasing_root(spent, target=budget.to(potential), guess=guess)
-    part = latest[1] if latest is not None and torch.equal(latest[0], found) else portions(found)
-    return Priced(plan=Plan(window=window, flows=originals.unsqueeze(2) * part), price=found)
+    def scores(self, price: PerImage) -> Tensor:
+        """Logarithms of what each pixel would send to each ring, not yet divided by their sum."""
+        return self.sums - self.unit(price).unsqueeze(2) * self.costs[0].view(-1, 1, 1)
+
+    def spent(self, price: PerImage) -> tuple[PerImage, PerImage]:
+        """Cost of the plan at a price, and its derivative by the price; added up in float64."""
+        first, second = (self.costs @ self.scores(price).softmax(dim=2).flatten(-2)).unbind(dim=-2)  # (B, C, H W)
+        paid = self.paid.flatten(-2)
+        cost = (paid * first).sum(dim=-1, dtype=torch.float64)
+        spread = (paid * (second - first.square())).sum(dim=-1, dtype=torch.float64)
+        return cost.sum(dim=-1), -(spread * self.relative).sum(dim=-1)
+
+    def price(self, pull: Pull, balls: Balls, *, steps: int | None = None) -> PerImage:
+        """The price >= floor at which the plan costs its budget, or the floor where the plan is cheaper there.
+
+        The cost falls as the price rises, so there is one root. With `steps` the search takes just so many, and waits
+        for nothing.
+        """
+        budget, floor = pull.budget(balls), pull.floor
+        guess = torch.ones_like(budget) if pull.price is None else (pull.price.to(budget) - floor).clamp_min(0)
+        return floor + decreasing_root(
+            lambda extra: self.spent(floor + extra),
+            target=budget,
+            guess=guess,
+            accuracy=1e-12 if self.sums.dtype == torch.float64 else 1e-6,  # what sums over a plan can resolve
+            steps=steps or 100,
+            look=steps is None,
+        )
 
 
-def move_mass(
-    potential: Images,
-    *,
-    originals: Images,
-    budget: PerImage,
-    weights: PerChannel,
-    window: Window,
-    price: PerImage | None = None,
-    floor: float = 0.0,
-) -> Move:
+def priced_plan(pull: Pull, balls: Balls, *, dtype: torch.dtype = torch.float64) -> Priced:
+    """The plan of a potential, priced so that its cost is the budget, or less where the floor price suffices."""
+    potential = pull.potential.to(dtype)
+    rows = Rows.of(potential, balls)
+    price = rows.price(pull, balls)
+    inside = reachable(balls.window, height=potential.shape[-2], width=potential.shape[-1], like=potential)
+    there = gather(potential, window=balls.window).masked_fill(inside == 0, -torch.inf)  # (B, C, K, H, W)
+    tolls = rows.unit(price).unsqueeze(2) * balls.window.cost_tensor(potential).view(-1, 1, 1)
+    flows = balls.originals.to(dtype).unsqueeze(2) * (there - tolls).softmax(dim=2)
+    return Priced(plan=Plan(window=balls.window, flows=flows), price=price)
+
+
+def move_mass(pull: Pull, balls: Balls) -> Move:
     """The image a potential makes, its pixels in [0, 1]: overfull pixels send mass back where it came from.
 
-    `price` is a first guess. On a CPU the fused kernel does the work where Numba is installed; elsewhere torch does.
+    For the search, in float32 whatever the images' dtype; the proof is made anew in float64.
     """
-    if originals.device.type == "cpu" and originals.dtype == torch.float32 and fused_available():
-        from massmover.transport.fused import move_mass_fused as move
-    else:
-        move = move_mass_torch
-    return move(potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor)
+    if balls.backend == "numba":
+        from massmover.transport.kernels.plan import move_mass_numba
+
+        return move_mass_numba(pull, balls)
+    if balls.backend == "triton":
+        from massmover.transport.kernels.triton import move_mass_triton
+
+        return move_mass_triton(pull, balls)
+    return move_mass_torch(pull, balls)
 
 
-def move_mass_torch(
-    potential: Images,
-    *,
-    originals: Images,
-    budget: PerImage,
-    weights: PerChannel,
-    window: Window,
-    price: PerImage | None = None,
-    floor: float = 0.0,
-) -> Move:
-    """`move_mass` in plain torch, on any device."""
-    plan, price = priced_plan(
-        potential, originals=originals, budget=budget, weights=weights, window=window, price=price, floor=floor
-    )
-    flows = send_back(plan.flows, originals=originals, window=window)
+def move_mass_torch(pull: Pull, balls: Balls) -> Move:
+    """`move_mass` in plain torch, on any device: nothing in it waits for the device.
+
+    How many operations it takes does not depend on the window. Flows are laid out as by `geometry.neighbours`.
+    """
+    window, originals = balls.window, balls.originals.float()
+    potential = pull.potential.float().clamp(-STEEPEST, STEEPEST)
+    rows = Rows.of(potential, balls)
+    price = rows.price(pull, balls, steps=COLD_STEPS if pull.price is None else WARM_STEPS)
+    total = rows.scores(price).logsumexp(dim=2)  # (B, C, H, W)
+    tolls = rows.unit(price)[..., None, None] * window.cost_grid(potential)[..., None, None]
+    there = neighbours(potential, window=window, outside=-torch.inf)
+    part = (there - tolls - total[:, :, None, None]).exp()  # (B, C, 2 rows + 1, 2 columns + 1, H, W)
+    flows = originals[:, :, None, None] * part
+    received, growth = incoming(torch.stack([flows, flows * (1 - part)]), window=window)
+    crowding = (received.sum(dim=(2, 3)) - 1) / growth.sum(dim=(2, 3)).clamp_min(LEAST_MOBILE)
+    moving, arriving = _without_swaps(flows, received)
+    share, leaving = _returned_share(moving, arriving, balls)
+    kept = (moving * neighbours(share, window=window)).sum(dim=(-2, -1)) * window.cost_grid(potential)
     return Move(
-        images=scatter(flows, window=window).clamp(0, 1),
+        images=(originals - leaving + share * arriving).clamp(0, 1),
+        crowding=crowding,
         price=price,
-        crowding=crowding_of(plan.flows, originals=originals, window=window),
-        spent=Plan(window=window, flows=flows).cost(weights).double(),
+        spent=(kept.sum(dim=(-2, -1)).double() * balls.weights).sum(dim=-1),
     )
 
 
-def crowding_of(flows: Flows, *, originals: Images, window: Window) -> Images:
-    """How far each potential is from the one that fills its pixel exactly, by one Newton step. Equation (7).
-
-    Positive where a plan overfills the pixel. A pixel's mass grows with its potential at the rate
-    sum_i P_ij (1 - p_ij), p_ij the part of pixel i's mass that goes there: mass that comes anyway does not count.
-    """
-    part = flows / originals.unsqueeze(2).clamp_min(torch.finfo(flows.dtype).tiny)
-    mobile = scatter(flows * (1 - part), window=window)
-    return (scatter(flows, window=window) - 1) / mobile.clamp_min(1e-6)
+def _without_swaps(flows: Tensor, received: Tensor) -> tuple[Tensor, Images]:
+    """The moves without what two pixels would exchange, and what then arrives; equation (1b). Takes the flows over."""
+    rows, columns = flows.shape[2] // 2, flows.shape[3] // 2
+    for ends in (flows, received):
+        ends[:, :, rows, columns].zero_()  # what stays is no move
+    exchanged = torch.minimum(flows, received)
+    return flows - exchanged, (received - exchanged).sum(dim=(2, 3))
 
 
-def send_back(flows: Flows, *, originals: Images, window: Window) -> Flows:
-    """Let overfull pixels return mass, a few sweeps of it: good enough to search with, not yet a proof."""
+def _returned_share(moving: Tensor, arriving: Images, balls: Balls) -> tuple[Images, Images]:
+    """The share of its inflow that each pixel keeps, and what then leaves it, after a few sweeps of equation (2)."""
+    free = 1 - balls.originals.float()
+    share, leaving = torch.ones_like(arriving), moving.sum(dim=(2, 3))
+    for _ in range(SEND_BACK_SWEEPS):
+        room = (free + leaving).clamp_min(0)
+        fits = torch.minimum(share, room / arriving.clamp_min(1e-30))
+        share = torch.where(share * arriving > room + 1e-6, fits, share)
+        leaving = (moving * neighbours(share, window=balls.window)).sum(dim=(2, 3))
+    return share, leaving
+
+
+def send_back(flows: Flows, balls: Balls) -> Flows:
+    """A written-out plan whose overfull pixels return mass, a few sweeps of it: good enough to search with."""
+    window, originals = balls.window, balls.originals.to(flows)
     moving = flows.clone()
     moving[:, :, 0] = 0
     without_swaps(moving[:, :, 1:], window=window)
@@ -159,56 +223,3 @@ def send_back(flows: Flows, *, originals: Images, window: Window) -> Flows:
     kept = moving * gather(share, window=window)
     kept[:, :, 0] = originals - leaving
     return kept
-
-
-def certified_move(
-    potential: Images,
-    *,
-    originals: Images,
-    budget: PerImage,
-    weights: PerChannel,
-    window: Window,
-    price: PerImage | None = None,
-    floor: float = 0.0,
-    booked: PerImage | None = None,
-) -> Repaired:
-    """The image of a potential with its proof: the plan in float64, repaired, and rounded to the caller's dtype.
-
-    `booked` is what the plan may cost before overfull pixels send mass back; without it, the budget. On a CPU a kernel
-    finds the moves where Numba is installed; elsewhere torch does. Paying, rounding and proof are the same.
-    """
-    asked = budget if booked is None else booked
-    if originals.device.type == "cpu" and fused_available():
-        from massmover.transport.fused import kept_moves_fused
-
-        kept, _ = kept_moves_fused(
-            potential, originals=originals, budget=asked, weights=weights, window=window, price=price, floor=floor
-        )
-        return settled(kept, originals=originals, window=window, weights=weights, budget=budget)
-
-    def prove(part: slice) -> Repaired:
-        plan = priced_plan(
-            potential[part].double(),
-            originals=originals[part].double(),
-            budget=asked[part].double(),
-            weights=weights[part],
-            window=window,
-            price=None if price is None else price[part],
-            floor=floor,
-        ).plan
-        return repair(plan, originals=originals[part], weights=weights[part], budget=budget[part])
-
-    # Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
-    size = max(1, PROOF_NUMBERS // (originals[:1].numel() * len(window.offsets) or 1))
-    return joined([prove(slice(start, start + size)) for start in range(0, max(len(originals), 1), size)])
-
-
-def relative_weights(weights: PerChannel, originals: Images) -> PerChannel:
-    """Channel weights over the weight of the whole image: all 1 when mass is normalised per image."""
-    return weights * originals.sum(dim=(1, 2, 3), dtype=torch.float64).unsqueeze(-1)
-
-
-@lru_cache(maxsize=1)
-def fused_available() -> bool:
-    """Whether Numba is installed: pip install 'massmover[fast]'."""
-    return find_spec("numba") is not None

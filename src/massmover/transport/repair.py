@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import torch
 
+from massmover.ball import Balls
 from massmover.geometry import Window, gather, pad, scatter, shifted
 from massmover.transport.plan import Certificate, Plan, certify
-from massmover.transport.rounding import rounding_cost
-from massmover.types import Flows, Images, PerChannel, PerImage
+from massmover.types import Flows, Images, PerImage
 
 PROPORTIONAL_SWEEPS = 64  # then overfull columns are closed outright; see `returned_share`
 CACHED_NUMBERS = 300_000  # of a written-out plan at a time while it is proved
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     sweeps: PerImage
 
 
-def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerImage) -> Repaired:
+def repair(plan: Plan, balls: Balls) -> Repaired:
     """Make a plan feasible: its rows are the original, its image is in [0, 1], its cost is within budget.
 
     The idea: keep what can be kept of the plan's moves, send back what overfills a pixel, and let a
@@ -46,58 +46,43 @@ def repair(plan: Plan, *, originals: Images, weights: PerChannel, budget: PerIma
     of the originals and the rounding is paid for from the same budget, so the bound of the
     certificate holds for the very image that is returned.
     """
-    kept = kept_moves(plan, originals=originals)
-    return settled(kept, originals=originals, window=plan.window, weights=weights, budget=budget)
+    return settled(kept_moves(plan, balls), balls)
 
 
-def kept_moves(plan: Plan, *, originals: Images) -> Kept:
+def kept_moves(plan: Plan, balls: Balls) -> Kept:
     """The moves of a plan that can be kept, in float64. Equations (1), (1b) and (2)."""
-    x = originals.double()
-    moving = without_swaps(sendable(plan.flows.double(), x, window=plan.window), window=plan.window)
-    share, sweeps = returned_share(moving, x, window=plan.window)
-    moving *= gather(share, window=plan.window)[..., 1:, :, :]
+    x, window = balls.originals.double(), plan.window
+    moving = without_swaps(sendable(plan.flows.double(), x, window=window), window=window)
+    share, sweeps = returned_share(moving, x, window=window)
+    moving *= gather(share, window=window)[..., 1:, :, :]
     flows = _with_stay(moving, (x - moving.sum(dim=-3)).clamp_min(0))
-    return Kept(flows=flows, change=scatter(flows, window=plan.window) - x, sweeps=sweeps)
+    return Kept(flows=flows, change=scatter(flows, window=window) - x, sweeps=sweeps)
 
 
-def settled(kept: Kept, *, originals: Images, window: Window, weights: PerChannel, budget: PerImage) -> Repaired:
+def settled(kept: Kept, balls: Balls) -> Repaired:
     """Pay for the moves that can be kept, round the image, and prove it. Equations (3) and (4).
 
     Takes the flows over and scales them where they are. A few images at a time, for every pass over a plan that is
     still in cache is worth several over one that is not.
     """
     size = max(1, CACHED_NUMBERS // (kept.flows[:1].numel() or 1))
-    parts = [slice(start, start + size) for start in range(0, max(len(originals), 1), size)]
+    parts = [slice(start, start + size) for start in range(0, max(len(balls), 1), size)]
     images, proofs = zip(
-        *(
-            _settle(
-                Kept(*(whole[part] for whole in kept)),
-                originals=originals[part],
-                window=window,
-                weights=weights[part].double(),
-                budget=budget[part].double(),
-            )
-            for part in parts
-        ),
-        strict=True,
+        *(_settle(Kept(*(whole[part] for whole in kept)), balls.select(part)) for part in parts), strict=True
     )
-    plan = Plan(window=window, flows=kept.flows)
+    plan = Plan(window=balls.window, flows=kept.flows)
     return Repaired(plan=plan, images=torch.cat(images), certificate=_one_certificate(proofs), sweeps=kept.sweeps)
 
 
-def _settle(
-    kept: Kept, *, originals: Images, window: Window, weights: PerChannel, budget: PerImage
-) -> tuple[Images, Certificate]:
+def _settle(kept: Kept, balls: Balls) -> tuple[Images, Certificate]:
     """The images and the certificates of some plans, whose flows are scaled to what can be paid."""
-    plan = Plan(window=window, flows=kept.flows)
-    share, images, rounding = affordable_share(
-        kept.change, cost=plan.cost(weights), originals=originals, window=window, weights=weights, budget=budget
-    )
+    plan = Plan(window=balls.window, flows=kept.flows)
+    share, images, rounding = affordable_share(kept.change, balls, cost=plan.cost(balls.weights))
     if bool((share < 1).any()):
-        part, x, staying = share.view(-1, 1, 1, 1), originals.double(), kept.flows[..., 0, :, :]
+        part, x, staying = share.view(-1, 1, 1, 1), balls.originals.double(), kept.flows[..., 0, :, :]
         staying.copy_((x + part * (staying - x)).clamp_min(0))
         kept.flows[..., 1:, :, :].mul_(part.unsqueeze(-1))
-    return images, certify(plan, originals=originals, returned=images, weights=weights, rounding=rounding)
+    return images, certify(plan, balls, returned=images, rounding=rounding)
 
 
 def joined(parts: Sequence[Repaired]) -> Repaired:
@@ -116,20 +101,17 @@ def _one_certificate(parts: Sequence[Certificate]) -> Certificate:
     return Certificate(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def affordable_share(
-    change: Images, *, cost: PerImage, originals: Images, window: Window, weights: PerChannel, budget: PerImage
-) -> tuple[PerImage, Images, PerImage]:
+def affordable_share(change: Images, balls: Balls, *, cost: PerImage) -> tuple[PerImage, Images, PerImage]:
     """The largest share t of all moves, nearly, whose cost and rounding are within budget. Equations (3) and (4).
 
     Cost and image are linear in t. Rounding is not, so twice what it took is put aside, then four times, and so on; if
     the budget is smaller than a rounding error nothing moves, and nothing is rounded. Returns the share, the image in
     the caller's dtype, and what rounding it costs at most.
     """
-    x = originals.double()
+    x, budget = balls.originals.double(), balls.budget
 
     def rounded(share: PerImage) -> tuple[Images, PerImage]:
-        exact = x + share.view(-1, 1, 1, 1) * change
-        return _rounded(exact, originals=originals, window=window, weights=weights)
+        return _rounded(x + share.view(-1, 1, 1, 1) * change, balls)
 
     share = torch.ones_like(budget)
     for attempt in range(4):
@@ -222,9 +204,31 @@ def _with_stay(moving: Flows, staying: Images) -> Flows:
     return torch.cat([staying.unsqueeze(-3), moving], dim=-3)
 
 
-def _rounded(exact: Images, *, originals: Images, window: Window, weights: PerChannel) -> tuple[Images, PerImage]:
+def _rounded(exact: Images, balls: Balls) -> tuple[Images, PerImage]:
     """The image in the caller's dtype, and the most that rounding it added to its distance."""
     inside = exact.clamp(0, 1)  # only round-off is clamped: the columns fit already
     # A pixel no mass left or reached keeps its very bits.
+    originals = balls.originals
     images = torch.where(inside == originals.double(), originals, inside.to(originals.dtype))
-    return images, rounding_cost(inside, images, window=window, weights=weights)
+    return images, rounding_cost(inside, images, balls)
+
+
+def rounding_cost(exact: Images, rounded: Images, balls: Balls) -> PerImage:
+    """An upper bound of the distance that rounding adds, in float64.
+
+    Rounded channels are first scaled back to their exact mass, as the judge does. What is left is a
+    signed error that sums to zero. Where the cost obeys the triangle inequality (power <= 1) the error
+    is carried pixel by pixel to the end of its row and then down the last column; every step crosses one
+    pixel edge and costs 1. For other powers the misplaced mass is charged the longest way there is.
+    """
+    before, after = exact.double(), rounded.double()
+    mass, rounded_mass = before.sum(dim=(-2, -1), keepdim=True), after.sum(dim=(-2, -1), keepdim=True)
+    scale = torch.where(rounded_mass > 0, mass / rounded_mass.clamp_min(torch.finfo(torch.float64).tiny), 1.0)
+    error = after * scale - before  # (B, C, H, W)
+    if balls.window.power <= 1:
+        along_rows = error.cumsum(dim=-1)
+        down = along_rows[..., -1].cumsum(dim=-1)
+        steps = along_rows[..., :-1].abs().sum(dim=(-2, -1)) + down[..., :-1].abs().sum(dim=-1)
+        return (steps * balls.weights).sum(dim=-1)
+    longest = balls.window.cost(error.shape[-2] - 1, error.shape[-1] - 1)
+    return (error.abs().sum(dim=(-2, -1)) / 2 * longest * balls.weights).sum(dim=-1)

@@ -1,0 +1,184 @@
+"""What an attack is: a problem, a search that finds a way, and the one proof of what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from massmover.attacks.losses import LossName, fooled, gradient_of, margin_of
+from massmover.attacks.show import figure_of, frame_of, rows_to_show, spread, table_of
+from massmover.ball import Balls
+from massmover.classifier import borrowed, logits_of
+from massmover.transport.plan import Certificate, Plan
+from massmover.transport.repair import Kept, Repaired, settled
+from massmover.types import Backend, Classifier, Images, Labels, PerImage
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Find, for each image, an image in its ball that the classifier gets wrong (or calls the target)."""
+
+    balls: Balls
+    labels: Labels
+    targets: Labels | None = None
+
+    @property
+    def images(self) -> Images:
+        """The original images."""
+        return self.balls.originals
+
+    def __len__(self) -> int:
+        return len(self.balls)
+
+    def select(self, index: Tensor) -> Problem:
+        """The problem of some of the images."""
+        targets = None if self.targets is None else self.targets[index]
+        return Problem(self.balls.select(index), self.labels[index], targets)
+
+    def with_budget(self, budget: PerImage) -> Problem:
+        """The same problem with other radii."""
+        return replace(self, balls=self.balls.with_budget(budget))
+
+    def fooled(self, model: Classifier, images: Images) -> Tensor:
+        """Where the classifier answers as the attack wants."""
+        with torch.no_grad():
+            return fooled(logits_of(model, images), self.labels, targets=self.targets)
+
+    def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
+        """The margin by which the attack has won, and the gradient of its loss with respect to the images."""
+        logits, gradient = gradient_of(model, images, self.labels, name=loss, targets=self.targets)
+        return margin_of(logits, self.labels, targets=self.targets), gradient
+
+    def answer(self, model: Classifier, proof: Repaired, *, steps: PerImage) -> AttackResult:
+        """What an attack returns: success is decided on the very images that are returned."""
+        return AttackResult(
+            images=proof.images,
+            success=self.fooled(model, proof.images),
+            radius=self.balls.budget,
+            steps=steps,
+            plan=proof.plan,
+            certificate=proof.certificate,
+            backend=self.balls.backend,
+        )
+
+
+class Found(NamedTuple):
+    """Where a search ended, before anything is proven."""
+
+    moves: Callable[[Balls], Kept]  # what a potential, duals or a plan would move: those that can be kept, in float64
+    images: Images  # as the model saw them: in their balls up to float32 accuracy
+    steps: PerImage  # gradient steps spent on the image
+    resting: PerImage  # bool: wrong from the start, so that nothing has to move
+
+
+class Search(Protocol):
+    """An attack that finds one way for each image."""
+
+    def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
+        """Look for a way to a wrong answer; nothing is proven yet."""
+        ...
+
+
+class Attack(Protocol):
+    """Anything that attacks a batch within its balls."""
+
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        """Attack every image within its ball, with the proof that each result lies in it."""
+        ...
+
+
+def run(attack: Search, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+    """Search, then prove."""
+    with borrowed(model):
+        return prove(model, problem, attack.search(model, problem, seed=seed))
+
+
+def prove(model: Classifier, problem: Problem, found: Found) -> AttackResult:
+    """The plans of what a search found in float64, repaired, rounded to the images' dtype and measured."""
+    balls = problem.balls.with_budget(problem.balls.budget.masked_fill(found.resting, 0))
+    proof = settled(found.moves(balls), balls)
+    with borrowed(model):
+        return problem.answer(model, proof, steps=found.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class AttackResult:
+    """One adversarial image per image, with the plan that proves it lies in the ball.
+
+    Every image is inside, whether the attack won or not; `success` says where the classifier is wrong on the image
+    that is returned. A clean mistake is a success at cost 0.
+    """
+
+    images: Images  # (B, C, H, W), dtype and device of the originals; float32 where those are half precision
+    success: PerImage  # bool
+    radius: PerImage  # of the ball
+    steps: PerImage  # gradient steps spent on the image
+    plan: Plan  # float64
+    certificate: Certificate
+    backend: Backend  # which moved the mass
+
+    @property
+    def cost(self) -> PerImage:
+        """The certified bound of each image's distance, in float64."""
+        return self.certificate.total
+
+    @property
+    def trusted(self) -> PerImage:
+        """Where the certificate holds: rows and columns add up, pixels in range, cost within the radius."""
+        return self.certificate.holds(self.radius, dtype=self.images.dtype)
+
+    def improved_by(self, other: AttackResult, index: Tensor) -> AttackResult:
+        """This result with the successes of another attack on some of its images; its steps are added."""
+        steps = self.steps.clone()
+        steps[index] += other.steps
+        won = other.success & ~self.success[index]
+
+        def take(ours: Tensor, theirs: Tensor) -> Tensor:
+            mixed = ours.clone()
+            mixed[index[won]] = theirs[won]
+            return mixed
+
+        return replace(
+            self,
+            images=take(self.images, other.images),
+            success=take(self.success, other.success),
+            steps=steps,
+            plan=Plan(window=self.plan.window, flows=take(self.plan.flows, other.plan.flows)),
+            certificate=Certificate(*map(take, self.certificate, other.certificate)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self._counts().items())
+        return f"AttackResult({counts} radius {spread(self.radius)})"
+
+    def _repr_html_(self) -> str:
+        numbers = {"radius": spread(self.radius), "cost where fooled": spread(self.cost[self.success])}
+        return table_of("AttackResult", self._counts() | numbers)
+
+    def _counts(self) -> dict[str, str]:
+        counts = {"images": len(self), "fooled": int(self.success.sum()), "proven inside": int(self.trusted.sum())}
+        return {name: str(count) for name, count in counts.items()}
+
+    def show(self, rows: int | Sequence[int] = 4) -> Any:
+        """Draw a few images with what became of them and where their mass went; returns a matplotlib figure.
+
+        `rows` is how many to draw, successes first, or the numbers of the images.
+        """
+        chosen = rows_to_show(rows, success=self.success)
+        words = {True: "fooled", False: "stands"}
+        captions = [
+            f"{words[bool(self.success[row])]}\n{self.cost[row]:.3g} of {self.radius[row]:.3g}" for row in chosen
+        ]
+        return figure_of(self.plan, self.images, rows=chosen, captions=captions)
+
+    def to_dataframe(self) -> Any:
+        """One row per image: success, radius, certified cost, steps, whether the certificate holds. Needs pandas."""
+        names = ("success", "radius", "cost", "steps", "trusted")
+        return frame_of({name: getattr(self, name) for name in names})

@@ -1,0 +1,135 @@
+"""Which images an adversary that moves pixel mass may show: one ball, and the balls around a batch of images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from massmover.backend import backend_for
+from massmover.geometry import Window, window_for
+from massmover.inputs import check_radius
+from massmover.types import Backend, Flows, Ground, Images, MassmoverError, Normalisation, PerChannel, PerImage
+
+
+@dataclass(frozen=True)
+class WassersteinBall:
+    """All images that a transport plan of bounded cost reaches from a given one.
+
+    z is in the ball around x when some plan P >= 0 inside the window has rows sum_j P_ij = x_i,
+    columns z_j = sum_i P_ij, 0 <= z <= 1, and
+
+        sum_c weight_c sum_ij P_cij distance_ij ** power  <=  radius.
+
+    Mass never changes channel. `normalisation` sets the weights: "image" divides by the mass of the
+    whole image (every published number does), "channel" divides each channel's cost by that
+    channel's own mass and adds the channels up. A channel without mass can only stay black. The radius is one number,
+    or a tensor of one number an image.
+    """
+
+    radius: float | PerImage
+    window: int | None = 5
+    ground: Ground = "euclidean"
+    power: float = 1.0
+    normalisation: Normalisation = "image"
+
+    def __post_init__(self) -> None:
+        """Refuse a ball that cannot be."""
+        object.__setattr__(self, "radius", check_radius(self.radius))
+        if self.normalisation not in ("image", "channel"):
+            raise MassmoverError(f"unknown normalisation {self.normalisation!r}: use 'image' or 'channel'")
+        # Building any window checks size, ground and power here rather than in the first attack.
+        self.moves(torch.empty(1, 1, 1, 1))
+
+    @classmethod
+    def from_pixels(cls, radius_pixels: float | PerImage, images: Images) -> WassersteinBall:
+        """The ball whose radius is given as the published tables do: radius x number of pixels x channels."""
+        return cls(radius_pixels / pixel_count(images))
+
+    def radius_pixels(self, images: Images) -> float | PerImage:
+        """The radius in the unit of the published tables."""
+        return self.radius * pixel_count(images)
+
+    def with_radius(self, radius: float | PerImage) -> WassersteinBall:
+        """The same threat at another radius."""
+        return replace(self, radius=radius)
+
+    def around(self, images: Images, *, backend: str | None = None) -> Balls:
+        """One ball around each image."""
+        if isinstance(self.radius, Tensor):
+            budget = check_radius(self.radius, batch=len(images)).to(images.device, torch.float64).expand(len(images))
+        else:
+            budget = images.new_full((len(images),), self.radius, dtype=torch.float64)
+        return Balls(
+            originals=images,
+            budget=budget,
+            weights=self.weights(images),
+            window=self.moves(images),
+            backend=backend_for(images, wanted=backend),
+        )
+
+    def moves(self, images: Images) -> Window:
+        """The window of moves for images of this size."""
+        return window_for(images, size=self.window, ground=self.ground, power=self.power)
+
+    def weights(self, images: Images) -> PerChannel:
+        """What a unit of mass times distance costs in each channel; 0 where there is no mass to move."""
+        mass = images.double().sum(dim=(-2, -1))  # (B, C)
+        if self.normalisation == "image":
+            mass = mass.sum(dim=-1, keepdim=True).expand_as(mass)
+        return torch.where(mass > 0, 1 / mass.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Balls:
+    """One ball around each image of a batch: what every solver and attack is given."""
+
+    originals: Images
+    budget: PerImage  # float64: the radius of each ball
+    weights: PerChannel  # float64: cost of a unit of mass times distance
+    window: Window
+    backend: Backend  # who moves the mass
+
+    def __len__(self) -> int:
+        return len(self.originals)
+
+    def select(self, index: Tensor | slice) -> Balls:
+        """The balls of some of the images."""
+        return replace(self, originals=self.originals[index], budget=self.budget[index], weights=self.weights[index])
+
+    def with_budget(self, budget: PerImage) -> Balls:
+        """Balls around the same images with other radii."""
+        return replace(self, budget=budget.to(self.budget))
+
+    @cached_property
+    def mass(self) -> PerImage:
+        """The mass of each image, in its own dtype."""
+        return self.originals.sum(dim=(1, 2, 3))
+
+    @cached_property
+    def relative(self) -> PerChannel:
+        """Channel weights over the weight of the whole image: all 1 when mass is normalised per image."""
+        return self.weights * self.originals.sum(dim=(1, 2, 3), dtype=torch.float64).unsqueeze(-1)
+
+    def within_reach(self) -> Images:
+        """1 where some pixel could send mass to, 0 where none ever arrives and no gradient counts."""
+        rows, columns = self.window.rows, self.window.columns
+        held = (self.originals > 0).to(self.originals.dtype)
+        held = F.max_pool2d(held, (2 * rows + 1, 1), stride=1, padding=(rows, 0))
+        return F.max_pool2d(held, (1, 2 * columns + 1), stride=1, padding=(0, columns))
+
+    def staying(self, *, dtype: torch.dtype) -> Flows:
+        """The plan that moves nothing."""
+        shape = self.originals.shape
+        flows = self.originals.new_zeros(*shape[:2], len(self.window.offsets), *shape[2:], dtype=dtype)
+        flows[:, :, 0] = self.originals.to(dtype)
+        return flows
+
+
+def pixel_count(images: Images) -> int:
+    """Numbers in one image: channels x rows x columns, the n_pixel of the published tables."""
+    return math.prod(images.shape[-3:])

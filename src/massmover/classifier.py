@@ -1,0 +1,140 @@
+"""The two ways in which this package touches a classifier: borrow it, and ask it for scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from massmover.types import Classifier, Images, Logits, MassmoverError
+
+
+@contextmanager
+def borrowed(model: Classifier) -> Iterator[None]:
+    """Put a model into eval mode with frozen parameters, and give it back as it was.
+
+    Every submodule gets its own training flag back and every parameter its own
+    `requires_grad`, also after an exception; `.grad` is never touched.  Gradients with
+    respect to the images still flow.  A callable that is no `nn.Module` is left alone.
+    """
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    training = [(module, module.training) for module in model.modules()]
+    differentiable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        # Flags, not model.eval(): a model may override train() with side effects that cannot be undone.
+        for module, _ in training:
+            module.training = False
+        for parameter, _ in differentiable:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for module, flag in training:
+            module.training = flag
+        for parameter, flag in differentiable:
+            parameter.requires_grad_(flag)
+
+
+def logits_of(model: Classifier, images: Images) -> Logits:
+    """Return the model's scores for the images, once they are finite and one row for each image.
+
+    An answer with a `.logits` attribute, as some libraries give, is opened.
+    """
+    logits = scores_of(model, images)
+    check_finite(logits)
+    return logits
+
+
+def scores_of(model: Classifier, images: Images) -> Logits:
+    """`logits_of` without a look at the numbers, which would wait for the device.
+
+    The model keeps its own dtype: images are converted to it, and half-precision scores to float32.
+    """
+    answer: object = model(images.to(dtype_of(model, images)))
+    logits = getattr(answer, "logits", answer)
+    if not isinstance(logits, Tensor):
+        raise MassmoverError(
+            f"The model must return a tensor of shape (B, classes), or an object with .logits; "
+            f"got {type(logits).__name__}. Wrap the model in a function that returns its logits."
+        )
+    if logits.ndim != 2 or len(logits) != len(images) or logits.shape[1] < 1:
+        raise MassmoverError(
+            f"The model must return shape ({len(images)}, classes) for {len(images)} images; "
+            f"got {tuple(logits.shape)}. Flatten or pool any axes left over inside the model."
+        )
+    if not logits.is_floating_point():
+        raise MassmoverError(
+            f"The model must return scores before the decision, in floating point; got {logits.dtype}. "
+            "Return the logits, not the predicted classes."
+        )
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def check_finite(logits: Logits) -> None:
+    """Raise where a score is not a number."""
+    finite = torch.isfinite(logits.detach()).all(dim=1)
+    if not bool(finite.all()):
+        first = int(torch.nonzero(~finite)[0])
+        raise MassmoverError(
+            f"The model returned NaN or infinity for {int((~finite).sum())} of {len(logits)} images, "
+            f"the first is number {first}. Check its weights and its normalisation."
+        )
+
+
+def dtype_of(model: Classifier, images: Images) -> torch.dtype:
+    """What a model computes in: the images' dtype if one of its weights has it, else that of its first weights."""
+    if not isinstance(model, nn.Module):
+        return images.dtype
+    first = None
+    for weight in model.parameters():
+        if weight.dtype == images.dtype:
+            return images.dtype
+        if first is None and weight.is_floating_point():
+            first = weight.dtype
+    return first or images.dtype
+
+
+def first_logits_of(model: Classifier, images: Images) -> Logits:
+    """Return the model's scores for its first images, or say how the two do not fit together.
+
+    Only for the first call: what a model raises on images it was not made for is torch's own
+    error, which names neither; a later error is the model's own and passes unchanged.
+    """
+    try:
+        return logits_of(model, images)
+    except MassmoverError:
+        raise
+    except Exception as problem:  # whatever the model raises
+        raise MassmoverError(misfit(model, images, problem)) from problem
+
+
+def misfit(model: Classifier, images: Images, problem: Exception) -> str:
+    """Say which images a model could not take, what its weights are, and what to change."""
+    sizes = ", ".join(str(side) for side in images.shape[1:])
+    given = f"The model cannot take images of shape (B, {sizes}), {images.dtype} on {images.device}"
+    reason = f"{type(problem).__name__}: {cause(problem)}"
+    advice = "Give images of the size the model was made for, or wrap the model in a function that converts them."
+    weights = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
+    floating = {name: weight for name, weight in weights.items() if weight.is_floating_point()}
+    if not floating:
+        return f"{given} ({reason}). {advice}"
+    # The filters of the first convolution say how many channels the model takes; other models show their first weights.
+    name, weight = next((pair for pair in floating.items() if pair[1].ndim == 4), next(iter(floating.items())))
+    if weight.device != images.device:
+        advice = f"Move the images with images.to({str(weight.device)!r}), or the model to {str(images.device)!r}."
+    elif weight.ndim == 4 and weight.shape[1] != images.shape[1]:
+        advice = (
+            f"Give images with {weight.shape[1]} channel{'' if weight.shape[1] == 1 else 's'}, not {images.shape[1]}."
+        )
+    return (
+        f"{given}: its weights {name} are {tuple(weight.shape)}, {weight.dtype} on {weight.device} ({reason}). {advice}"
+    )
+
+
+def cause(problem: Exception) -> str:
+    """Return the line of an error that says what went wrong; TorchScript puts its traceback first."""
+    lines = [line for line in str(problem).splitlines() if line.strip()] or ["no reason given"]
+    return lines[-1 if lines[0].startswith("The following operation failed in the TorchScript") else 0].strip()

@@ -1,0 +1,1 @@
+"""Kernels, one file per family; constants and callees stand beside them, for Numba's cache watches one file."""
