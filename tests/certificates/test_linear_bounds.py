@@ -112,6 +112,18 @@ def test_no_plan_within_a_certified_radius_changes_the_answer(
         assert all(int(network(z[None]).argmax()) == label for z in shown)
 
 
+@given(seed=seeds)
+@settings(max_examples=30, deadline=None)
+def test_the_lines_lie_below_the_function(seed: int) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    ends = torch.randn(2, 1, 5, generator=draws, dtype=torch.float64).sort(dim=0).values
+    rows = torch.randn(1, 4, 5, generator=draws, dtype=torch.float64)
+    slopes, constant = module._through_relu(rows, module.Interval(ends[0], ends[1]))
+    inputs = ends[0] + (ends[1] - ends[0]) * torch.rand(50, 5, generator=draws, dtype=torch.float64)  # (50, 5)
+    below = inputs @ slopes[0].T + constant[0]
+    assert bool((below <= inputs.clamp(min=0) @ rows[0].T + 1e-12).all())
+
+
 def test_bounds_of_every_layer_hold_on_images_of_the_ball(monkeypatch: pytest.MonkeyPatch) -> None:
     network, images = convolutional(3, 1).double(), random_images(5, batch=1, channels=1, height=5, width=6)
     layers = module.layers_of(network)
