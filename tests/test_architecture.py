@@ -24,7 +24,7 @@ LAYERS = [
     ["training", "natural", "reproduce", "report", "adapters"],
     ["cli", "__main__"],
 ]
-JUDGE = {"massmover.transport.exact", "massmover.evaluation.verify"}
+JUDGE = {"massmover.transport.exact", "massmover.evaluation.verify", "massmover.evaluation.proof"}
 JUDGE_MAY_IMPORT = {"massmover.types", "massmover.threads", "massmover.transport.exact"}
 MODULES = sorted(ROOT.rglob("*.py"))
 

@@ -85,7 +85,7 @@ def radii() -> Figure:
     for pixels in RADII_PIXELS:
         ball = massmover.WassersteinBall.from_pixels(pixels, images)
         title = f"{ball.radius:.3g}\n(x 784: {pixels})"
-        columns.append((title, climb.run(model, images, labels, ball=ball).images))
+        columns.append((title, massmover.attack(model, images, labels, ball=ball, method=climb).images))
     figure = Figure(figsize=(1.35 * len(columns), 1.6 * len(images)))
     grid = figure.subplots(len(images), len(columns))
     with torch.no_grad():

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-
-# Threads that wait should sleep: on shared cores OpenMP's busy waiting costs more than all the arithmetic.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main() -> None:

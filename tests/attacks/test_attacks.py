@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -93,7 +94,11 @@ class TestLinearClassifier:
         assert shares.max() <= 1 + 1e-6
         assert shares.min() >= 0.99
 
-    @pytest.mark.parametrize("radius_pixels", [10, 50, 200])
+    @pytest.mark.parametrize(
+        ("backend", "radius_pixels"),
+        [("numba", 10), ("numba", 50), ("numba", 200), ("torch", 50)],
+        indirect=["backend"],
+    )
     def test_ascent_reaches_the_optimum_on_digits(self, radius_pixels: float) -> None:
         """The classifier is a ridge regression that tells the digits below 5 from the others."""
         sample = load("mnist-sample")
@@ -113,8 +118,11 @@ class TestLinearClassifier:
         assert shares.max() <= 1 + 1e-6
         assert shares.min() >= 0.93
 
-    @pytest.mark.parametrize("gap", [0.5, 10.0])
-    @pytest.mark.parametrize("scene", linear_scenes())
+    @pytest.mark.parametrize(
+        ("backend", "scene", "gap"),
+        [*itertools.product(["numba"], linear_scenes(), [0.5, 10.0]), ("torch", "uniform", 0.5)],
+        indirect=["backend"],
+    )
     def test_the_smallest_radius_is_found(self, scene: str, gap: float, backend: str) -> None:
         images = linear_scenes()[scene]
         images = images if backend == "numba" else images[:1]
@@ -200,7 +208,7 @@ class TestEveryMethod:
     def test_the_order_and_the_batch_do_not_matter(
         self, method: Any, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
     ) -> None:
-        count = 10 if backend == "numba" else 4
+        count = 10 if backend == "numba" else 2
         half = count // 2
         images, labels = digits[0][:count], digits[1][:count]
         ball = WassersteinBall.from_pixels(60, images)

@@ -39,6 +39,8 @@ def test_any_model_and_images_get_a_table_numbers_and_a_plot(shop: Path) -> None
     assert len(record["effects"]) == 9
     assert {effect["measured"] for effect in record["effects"]} == {5}
     assert (shop / "results" / "natural.png").stat().st_size > 1000
+    page = (shop / "results" / "report.html").read_text(encoding="utf-8")
+    assert '<th scope="row">translate 20 %</th>' in page and page.count('class="study-figure"') == 1
 
 
 def test_nothing_done_changes_nothing(shop: Path) -> None:

@@ -56,8 +56,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(workshop: Path) -> None:
     assert files[0] == files[1]
     load_weights(lenet(), workshop / "whole" / "lenet.safetensors")
     assert {path.name for path in (workshop / "whole").iterdir()} == {
-        *("checkpoint.pt", "curve.png", "history.jsonl", "lenet.safetensors")
+        *("checkpoint.pt", "curve.png", "history.jsonl", "lenet.safetensors", "report.html")
     }
+    assert "How lenet was trained" in (workshop / "whole" / "report.html").read_text(encoding="utf-8")
 
 
 def test_two_processes_have_the_loss_curve_of_one(workshop: Path) -> None:

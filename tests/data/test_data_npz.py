@@ -25,6 +25,14 @@ def test_bytes_stay_bytes(tmp_path: Path) -> None:
     assert (given.name, given.labels.tolist(), given.classes) == ("mine", [2, 0], 3)
 
 
+def test_classes_may_have_names(tmp_path: Path) -> None:
+    names = np.array(["ant", "bee", "cow"])
+    assert load(save(tmp_path, images=IMAGES, labels=LABELS, class_names=names)).class_names == ("ant", "bee", "cow")
+    assert load(save(tmp_path, images=IMAGES, labels=LABELS)).class_names == ()
+    with pytest.raises(DataError, match=r"class_names is int64 \(2,\); need one string for each class"):
+        load(save(tmp_path, images=IMAGES, labels=LABELS, class_names=LABELS))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_become_float32(tmp_path: Path, dtype: type) -> None:
     images: np.ndarray[Any, Any] = (IMAGES / 255).astype(dtype)

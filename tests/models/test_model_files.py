@@ -95,7 +95,7 @@ def test_a_program_that_takes_no_images_is_refused(tmp_path: Path) -> None:
 
 def test_weights_are_no_torchscript(model: nn.Module, tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "weights.pt")
-    with pytest.raises(MassmoverError, match=r"cannot be read as a TorchScript file.*convert them to \.safetensors"):
+    with pytest.raises(MassmoverError, match=r"cannot be read as a TorchScript file.*pass it as weights="):
         load_model(str(tmp_path / "weights.pt"))
 
 
@@ -113,7 +113,8 @@ def test_damaged_and_absent_files(tmp_path: Path, name: str) -> None:
     [
         ("model.onnx", "ONNX is not read here.*package.module:function"),
         ("model.safetensors", "weights without a network.*--weights"),
-        ("model.pth", "most likely a pickle.*pt2"),
+        ("model.pth", "weights without a network.*--weights"),
+        ("model.pkl", "most likely a pickle.*pt2"),
     ],
 )
 def test_other_files_are_refused_with_a_way_out(name: str, message: str) -> None:

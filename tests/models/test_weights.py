@@ -159,11 +159,6 @@ def test_a_pickle_is_never_opened(tmp_path: Path, name: str) -> None:
     assert not trace.exists()
 
 
-def test_a_pickle_is_answered_with_the_conversion() -> None:
-    with pytest.raises(MassmoverError, match=r"save_file\(torch\.load\('model\.pt'.*'model\.safetensors'\)"):
-        load_weights(lenet(), "model.pt")
-
-
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MassmoverError, match=r"no weights file .*absent\.safetensors"):
         load_weights(lenet(), tmp_path / "absent.safetensors")
@@ -177,18 +172,5 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_suffix_is_refused() -> None:
-    with pytest.raises(MassmoverError, match=r"\.safetensors files only; got weights\.npz"):
+    with pytest.raises(MassmoverError, match=r"\.safetensors, \.pt and \.pth files only; got weights\.npz"):
         load_weights(lenet(), "weights.npz")
-
-
-def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(MassmoverError, match=r"pip install 'massmover\[data\]'"):
-        save_weights(lenet(), tmp_path / "digits.safetensors")
-
-
-def test_the_models_import_without_safetensors() -> None:
-    # The import at the top of a module would break API users who installed no extra.
-    import massmover.models.weights as module
-
-    assert "safetensors" not in vars(module)

@@ -170,11 +170,11 @@ def test_a_container_has_no_more_memory_than_it_is_given(tmp_path: Path) -> None
 
 def test_batches_of_photographs_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subjects, "free_memory", lambda: 64 << 30)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     sizes = [
-        fitting_batch_size(subject_of(1, *shape), window=5, processes=1)
+        fitting_batch_size(subject_of(1, *shape), noise_settings(1), processes=1)
         for shape in ((1, 28, 28), (3, 32, 32), (3, 224, 224))
     ]
     assert sizes == [100, 100, 2]
     monkeypatch.setattr(subjects, "free_memory", lambda: 1 << 20)
-    assert fitting_batch_size(subject_of(1, 3, 224, 224), window=5, processes=1) == 1
+    assert fitting_batch_size(subject_of(1, 3, 224, 224), noise_settings(1), processes=1) == 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +47,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
-    return write_page([finished_run(folder / "run")], folder / "page.html").as_uri()
+    return write_page([finished_run(folder / "run")], folder / "page.html", paper=True).as_uri()
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("pages")
+    names = [f"class number {label}" for label in range(10)]
+    other = finished_run(
+        folder / "two", attack="auto", model="a-model-with-a-rather-long-name", manifest={"class_names": names}
+    )
+    return write_page([finished_run(folder / "one"), other, *[other] * 6], folder / "page.html").as_uri()
 
 
 def show(browser: Any, address: str, *, width: int, dark: bool = False) -> None:
@@ -52,6 +65,7 @@ def show(browser: Any, address: str, *, width: int, dark: bool = False) -> None:
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    browser.get("about:blank")  # else an address that differs in its last part alone is not loaded again
     browser.get(address)
 
 
@@ -109,3 +123,184 @@ def test_another_confusion_table_can_be_chosen(browser: Any, address: str) -> No
     assert [table.is_displayed() for table in tables] == [False, True]
     browser.find_element("css selector", '#confusion-choice option[value="0"]').click()
     assert [table.is_displayed() for table in tables] == [True, False]
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """What a condition gives once it holds; the page may take a moment to decode an image or write a file."""
+    for _ in range(200):
+        found = true()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
+
+
+def levels(browser: Any, canvas: Any) -> list[int]:
+    """The red levels of a canvas, one a pixel of the image, read in the middle of each."""
+    return list(
+        browser.execute_script(
+            "const canvas = arguments[0], scale = canvas.width / 28, found = [];"
+            "const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+            "for (let y = 0; y < 28; y++) for (let x = 0; x < 28; x++)"
+            "  found.push(data[4 * (Math.floor((y + .5) * scale) * canvas.width + Math.floor((x + .5) * scale))]);"
+            "return found;",
+            canvas,
+        )
+    )
+
+
+def image_levels(browser: Any, image: Any) -> list[int]:
+    """The same of a picture."""
+    return list(
+        browser.execute_script(
+            "const canvas = document.createElement('canvas'); canvas.width = canvas.height = 28;"
+            "const context = canvas.getContext('2d'); context.drawImage(arguments[0], 0, 0);"
+            "return [...context.getImageData(0, 0, 28, 28).data].filter((_, place) => place % 4 === 0);",
+            image,
+        )
+    )
+
+
+def slide(browser: Any, slider: Any, value: int) -> None:
+    browser.execute_script(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", slider, value
+    )
+
+
+def apart(first: list[int], second: list[int]) -> int:
+    return max(abs(one - other) for one, other in zip(first, second, strict=True))
+
+
+def test_the_slider_takes_an_image_to_its_break(browser: Any, address: str) -> None:
+    show(browser, address, width=1280)
+    stage = browser.find_element("id", "morph")
+    assert until(lambda: "Seen as" in stage.text)
+    slider, canvas = stage.find_element("css selector", "input"), stage.find_element("css selector", "canvas")
+    number = stage.find_element("css selector", ".which").text.split()[-1]
+    card = browser.find_element("css selector", f'.card[id^="image-{number}-"][data-first="yes"]')
+    ends = [image_levels(browser, card.find_element("css selector", name)) for name in (".original", ".adversarial")]
+    assert apart(*ends) > 100
+    assert apart(levels(browser, canvas), ends[0]) <= 2
+    slide(browser, slider, 500)
+    half = levels(browser, canvas)
+    assert apart(half, ends[0]) > 20 and apart(half, ends[1]) > 20
+    cost = float(card.get_attribute("data-cost"))
+    assert slider.get_attribute("aria-valuetext") == f"{cost / 2:.3g} of {cost:.3g} radius × pixels spent"
+    assert "on the way" in stage.text
+    slide(browser, slider, 1000)
+    assert apart(levels(browser, canvas), ends[1]) <= 2
+    assert "Taken for 8" in stage.text
+    browser.get_log("browser")  # only that this test itself reads the canvas more than once
+
+
+def test_the_slider_obeys_the_keyboard_and_plays(browser: Any, address: str) -> None:
+    from selenium.webdriver import Keys
+
+    show(browser, address, width=1280)
+    stage = browser.find_element("id", "morph")
+    assert until(lambda: "Seen as" in stage.text)
+    slider = stage.find_element("css selector", "input")
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert slider.get_attribute("value") == "1" and "on the way" in stage.text
+    slider.send_keys(Keys.END)
+    assert "Taken for 8" in stage.text
+    stage.find_element("css selector", ".play").click()
+    assert until(lambda: 0 < int(slider.get_attribute("value")) < 1000)
+    until(lambda: slider.get_attribute("value") == "1000")
+    assert stage.find_element("css selector", ".play").text == "play"
+    before = stage.find_element("css selector", ".which").text
+    stage.find_element("css selector", ".next").click()
+    assert until(lambda: stage.find_element("css selector", ".which").text != before)
+
+
+def test_a_picture_is_enlarged_by_click_and_by_key(browser: Any, address: str) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    show(browser, address, width=1280)
+    card = browser.find_element("css selector", ".card")
+    picture = card.find_element("css selector", ".original")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", picture)
+    picture.click()
+    dialog = browser.find_element("id", "large")
+    assert dialog.is_displayed() and until(lambda: "Taken for 8" in dialog.text)
+    assert dialog.find_element("css selector", "canvas").size["width"] > 2.5 * picture.size["width"]
+    assert "radius × 784" in dialog.text and "exact distance" in dialog.text
+    first = dialog.find_element("id", "large-title").text
+    dialog.find_element("css selector", ".next").click()
+    assert dialog.find_element("id", "large-title").text != first
+    ActionChains(browser).send_keys(Keys.ARROW_LEFT).perform()
+    assert dialog.find_element("id", "large-title").text == first
+    ActionChains(browser).send_keys(Keys.ESCAPE).perform()
+    assert until(lambda: not dialog.is_displayed())
+    button = card.find_element("css selector", ".enlarge")
+    assert browser.switch_to.active_element == button  # the way back is where one came from
+    button.send_keys(Keys.ENTER)
+    assert dialog.is_displayed()
+    dialog.find_element("css selector", ".close").click()
+    assert not dialog.is_displayed() and browser.get_log("browser") == []
+
+
+def test_a_link_leads_to_its_example_whatever_is_hidden(browser: Any, comparison: str) -> None:
+    show(browser, comparison, width=1280)
+    hidden = [card for card in browser.find_elements("css selector", ".card") if not card.is_displayed()]
+    assert hidden
+    name = hidden[-1].get_attribute("id")
+    show(browser, f"{comparison}#{name}", width=1280)
+    assert browser.find_element("id", name).is_displayed()
+
+
+@pytest.mark.parametrize("name", ["accuracy.csv", "images.csv", "report.json"])
+def test_numbers_are_downloaded(browser: Any, address: str, tmp_path: Path, name: str) -> None:
+    place = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", place)
+    show(browser, address, width=1280)
+    link = browser.find_element("css selector", f'a[download="{name}"]')
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+    link.click()
+    file = tmp_path / name
+    until(file.exists)
+    if name == "accuracy.csv":
+        lines = list(csv.DictReader(file.read_text().splitlines()))
+        assert [line["accuracy"] for line in lines] == ["0.75", "0.5", "0.25"]
+    else:
+        assert file.stat().st_size > 200
+
+
+def test_many_runs_fit_a_phone_and_what_is_cut_has_a_hint(browser: Any, comparison: str) -> None:
+    show(browser, comparison, width=400)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 400
+    boxes = [box for box in browser.find_elements("css selector", ".scroll") if box.is_displayed()]
+    wide = [box for box in boxes if int(box.get_attribute("scrollWidth")) > int(box.get_attribute("clientWidth")) + 1]
+    assert wide and len(wide) < len(boxes)
+    for box in boxes:
+        hint = browser.execute_script("return arguments[0].nextElementSibling", box)
+        assert "more-aside" in hint.get_attribute("class") and hint.is_displayed() == (box in wide)
+    assert browser.get_log("browser") == []
+    # Outside of those boxes nothing sticks out of the page.
+    outside = browser.execute_script(
+        "return [...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll') && !e.closest('svg') &&"
+        " e.getBoundingClientRect().width > 0 && e.getBoundingClientRect().right > 401)"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert outside == []
+
+
+def test_eight_runs_have_eight_colours(browser: Any, comparison: str) -> None:
+    show(browser, comparison, width=1280)
+    strokes = browser.execute_script(
+        "return [...document.querySelectorAll('.wide .accuracy-chart path.line')].map(e => getComputedStyle(e).stroke)"
+    )
+    assert len(strokes) == len(set(strokes)) == 8
+    assert "the attacks differ" in browser.find_element("id", "unlike").text
+
+
+def test_without_script_the_content_is_there(browser: Any, address: str) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show(browser, address, width=1280)
+        assert len([card for card in browser.find_elements("css selector", ".card") if card.is_displayed()]) == 3
+        assert not browser.find_element("id", "morph").is_displayed()
+        assert not any(button.is_displayed() for button in browser.find_elements("css selector", ".enlarge"))
+        assert browser.find_element("css selector", "#downloads a").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,18 +20,20 @@ from massmover.evaluation.store import Record, RunFolder, write_records
 from massmover.evaluation.summary import summarise
 from massmover.report import charts, load_run, write_page
 from massmover.report.figures import write_figures
-from massmover.report.page import page
-from massmover.report.paper import CURVES, RADII_PIXELS, curves_for
-from massmover.report.pictures import difference, png
+from massmover.report.page import confusion, page, worst_classes
+from massmover.report.paper import CURVES, RADII_PIXELS, VICTIMS, curves_for
+from massmover.report.pictures import DETAIL, arrows, detail, difference, packed_moves, png
 
 SHAPE = (1, 28, 28)
 
 
-def finished_run(folder: Path, *, data: str = "mnist-sample", failed_check: bool = False) -> Path:
+def finished_run(
+    folder: Path, *, failed_check: bool = False, manifest: dict[str, Any] | None = None, **changes: Any
+) -> Path:
     """A folder as a run leaves it: labels 0 to 3, one clean mistake, one carried success, one that stands."""
     folder.mkdir(parents=True)
     radii = (10 / 784, 50 / 784)
-    chosen = settings(radii=radii, data=data, count=4)
+    chosen = settings(**{"radii": radii, "count": 4, **changes})
     mistake = {"label": 0, "prediction_before": 8, "cost": 0.0, "distance": 0.0}
     lines = [
         broken(0, radii[0], **mistake),
@@ -36,8 +42,8 @@ def finished_run(folder: Path, *, data: str = "mnist-sample", failed_check: bool
         broken(1, radii[1], label=1, prediction_before=1, carried_from=radii[0]),
         record(2, radii[0], label=2, prediction_before=2, prediction_after=2),
         broken(2, radii[1], label=2, prediction_before=2),
-        record(3, radii[0], label=3),
-        record(3, radii[1], label=3),
+        record(3, radii[0], label=3, margin_before=4.0, margin=3.0),
+        record(3, radii[1], label=3, margin_before=4.0, margin=0.5),
     ]
     lines = [Record(**{**vars(line), "radius_pixels": line.radius * 784}) for line in lines]
     run = RunFolder(folder)
@@ -54,11 +60,16 @@ def finished_run(folder: Path, *, data: str = "mnist-sample", failed_check: bool
             "versions": {"massmover": "0"},
             "command": "massmover evaluate --out <run>",
             "started": "today",
+            **(manifest or {}),
         },
     )
     won = [line for line in lines if line.success]
     random = np.random.default_rng(0)
-    original = random.random((len(won), *SHAPE)).astype(np.float32)
+    original = (random.random((len(won), *SHAPE)) / 2).astype(np.float32)
+    original[:, 0, 3, 4], original[:, 0, 4, 5] = 0.75, 0.25
+    adversarial = original.copy()
+    adversarial[:, 0, 3, 4], adversarial[:, 0, 4, 5] = 0.25, 0.75  # the move below, and then one that is not stored
+    adversarial[:, 0, 10, 10:12] = original[:, 0, 10, 11:9:-1]
     moves = np.zeros((len(won), 60, 6), np.float32)
     moves[:, 0] = (0, 3, 4, 4, 5, 0.5)
     np.savez(
@@ -68,7 +79,7 @@ def finished_run(folder: Path, *, data: str = "mnist-sample", failed_check: bool
         label=[line.label for line in won],
         prediction=[line.prediction_after for line in won],
         original=original,
-        adversarial=np.roll(original, 1, axis=3),
+        adversarial=adversarial,
         moves=moves,
     )
     return folder
@@ -81,7 +92,8 @@ def test_the_page_is_self_contained_and_says_what_was_measured(tmp_path: Path) -
     assert "75.0 %" in text and "25.0 %" in text
     assert text.count('class="card"') == 3  # clean mistakes have nothing to show
     assert "massmover evaluate --out &lt;run&gt;" in text and "&lt;none&gt;" in text
-    assert "the paper&#39;s attack" in text and "Do not trust" not in text
+    assert "the paper&#39;s attack" not in text and "Do not trust" not in text
+    assert "30.1 to 95.4 %" in text  # three of four, by Wilson's score
     assert [entry.name for entry in tmp_path.iterdir() if entry.suffix == ".html"] == ["page.html"]
 
 
@@ -100,8 +112,13 @@ def test_the_papers_curves_appear_only_where_they_belong(tmp_path: Path) -> None
     assert curves_for("mnist", SHAPE) and curves_for("cifar10", (3, 32, 32))
     assert not curves_for("fashion-mnist", SHAPE) and not curves_for("mnist", (1, 6, 6))
     assert all(len(curve.percent) == len(RADII_PIXELS) for curves in CURVES.values() for curve in curves)
-    other = load_run(finished_run(tmp_path / "run", data="fashion-mnist"))
-    assert not charts.paper_curves([other])
+    other = load_run(finished_run(tmp_path / "other", data="fashion-mnist"))
+    assert not charts.paper_curves([other], asked=True)
+    digits = load_run(finished_run(tmp_path / "digits"))
+    assert not charts.paper_curves([digits]) and len(charts.paper_curves([digits], asked=True)) == 3
+    victim = load_run(finished_run(tmp_path / "victim", manifest={"weights": {"checksum": next(iter(VICTIMS))}}))
+    assert len(charts.paper_curves([victim])) == 3 and not charts.paper_curves([victim, digits])
+    assert "the paper&#39;s attack" in page([digits], paper=True)
 
 
 def test_bars_count_every_image_once(tmp_path: Path) -> None:
@@ -113,6 +130,76 @@ def test_confusion_counts_answers_under_attack(tmp_path: Path) -> None:
     run = load_run(finished_run(tmp_path / "run"))
     assert run.confusion(run.settings.radii[0]) == {(0, 8): 1, (1, 8): 1, (2, 2): 1, (3, 3): 1}
     assert run.confusion(run.settings.radii[1]) == {(0, 8): 1, (1, 8): 1, (2, 8): 1, (3, 3): 1}
+
+
+def test_classes_are_accurate_where_their_images_are(tmp_path: Path) -> None:
+    run = load_run(finished_run(tmp_path / "run"))
+    assert [tuple(row) for row in run.by_class()] == [
+        (0, 1, (0, 0, 0)),  # a clean mistake
+        (1, 1, (1, 0, 0)),
+        (2, 1, (1, 1, 0)),
+        (3, 1, (1, 1, 1)),
+    ]
+    for place, (_, accuracy) in enumerate(run.curve()):
+        assert sum(row.right[place] for row in run.by_class()) == accuracy * run.images
+
+
+def test_the_survivors_that_came_closest_come_first(tmp_path: Path) -> None:
+    run = load_run(finished_run(tmp_path / "run"))
+    assert [(record.index, record.margin) for record in run.survivors()] == [(3, 0.5)]
+    nearer = Record(**{**vars(run.survivors()[0]), "index": 9, "margin": 0.25})
+    both = replace(run, records=[*run.records, nearer])
+    assert [record.index for record in both.survivors()] == [9, 3]
+    assert "12.5 %" in page([run])  # of its lead
+
+
+def test_many_classes_are_cut_and_the_page_says_so(tmp_path: Path) -> None:
+    run = load_run(finished_run(tmp_path / "run"))
+    counts = Counter({(label, label): 3 if label < 20 else 1 for label in range(30)}) + Counter({(0, 29): 2})
+    table = confusion(run, counts, name="all")
+    assert len(table.classes) == 21 and table.classes[-1] == "other"
+    assert sum(cell.images for _, cells in table.rows for cell in cells) == sum(counts.values())
+    assert table.cut == "The 20 most frequent of 30 classes that occur; the rest together is other."
+    assert confusion(run, Counter({(0, 0): 1}), name="all").cut == ""
+
+
+def test_of_many_classes_the_least_accurate_are_shown(tmp_path: Path) -> None:
+    run = load_run(finished_run(tmp_path / "run"))
+    assert worst_classes(run) == (run.by_class(), "")
+    more = [
+        Record(**{**vars(run.records[-1]), "index": 10 + label, "label": label, "prediction_before": label})
+        for label in range(10, 40)
+    ]
+    rows, cut = worst_classes(replace(run, records=[*run.records, *more]))
+    assert len(rows) == 20 and [row.label for row in rows[:4]] == [0, 1, 2, 3]
+    assert cut == "20 of 34 classes, the least accurate first; all are in classes.csv."
+
+
+def test_every_example_has_an_address_of_its_own(tmp_path: Path) -> None:
+    runs = [load_run(finished_run(tmp_path / name)) for name in ("first", "second")]
+    for shown in (runs[:1], runs):
+        text = page(shown)
+        anchors = re.findall(r'<article class="card" id="([^"]+)"', text)
+        assert len(anchors) == len(set(anchors)) == 3 * len(shown)
+        assert all(f'href="#{anchor}"' in text for anchor in anchors)
+
+
+def test_every_card_names_its_units(tmp_path: Path) -> None:
+    text = page([load_run(finished_run(tmp_path / "run"))])
+    assert text.count("radius × 784</th>") == text.count(">pixels</th>") == text.count('class="card"')
+
+
+def test_the_plan_of_a_photograph_is_drawn_where_most_mass_moves() -> None:
+    moves = np.zeros((60, 6), np.float32)
+    moves[0] = (0, 5, 5, 5, 6, 0.4)
+    moves[1:4] = [(1, 150, x, 151, x, 0.3) for x in (100, 104, 108)]
+    part = detail(moves, height=224, width=224)
+    assert part.side == DETAIL
+    assert part.left <= 100 and part.left + DETAIL > 108 and part.top <= 150 < part.top + DETAIL
+    drawing = arrows(np.zeros((3, 224, 224), np.float32), moves, title="plan")
+    assert f'viewBox="{part.left} {part.top} {DETAIL} {DETAIL}"' in drawing
+    assert detail(moves[:1], height=28, width=28) == (0, 0, 28)
+    assert packed_moves(moves[:2]) == "0,5,5,5,6,0.4;1,150,100,151,100,0.3"
 
 
 def test_pictures_are_what_pillow_reads(tmp_path: Path) -> None:
@@ -141,7 +228,7 @@ def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
 
 
 def test_the_report_computes_nothing_with_torch() -> None:
-    allowed = {"massmover.evaluation", "massmover.evaluation.store"}
+    allowed = {"massmover.evaluation", "massmover.evaluation.store", "massmover.files"}
     allowed |= {"massmover.evaluation.settings", "massmover.evaluation.summary", "massmover.drawing", "massmover.types"}
     for path in (Path(charts.__file__).parent).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

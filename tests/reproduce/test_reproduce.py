@@ -112,6 +112,9 @@ def test_the_command_prints_and_keeps_what_it_measured(name: str, tmp_path: Path
     assert "mnist-standard" in result.output
     record = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
     assert record["count"] == 3
+    page = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+    assert "printed and measured" in page and "study.json" in page and "https://" not in page
+    assert page.count('class="study-figure"') == (name in ("ablation", "runtime"))
     if name in ("ablation", "runtime"):
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
         assert "printed" in result.output

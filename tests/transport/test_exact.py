@@ -65,6 +65,22 @@ def test_the_sparse_path_finds_the_same_optimum(seed: int, power: float) -> None
     assert sparse.lower.tolist() == pytest.approx(dense.upper.tolist(), rel=1e-9)
 
 
+@given(seed=seeds, ground=grounds, power=st.sampled_from([0.5, 1.0, 2.0]), scale=st.sampled_from([0.1, 3.0, 100.0]))
+def test_pricing_by_tiles_misses_no_pair(seed: int, ground: Any, power: float, scale: float) -> None:
+    generator = np.random.default_rng(seed)
+    sources, targets = np.argwhere(generator.random((30, 21)) < 0.2), np.argwhere(generator.random((19, 40)) < 0.2)
+    u, v = generator.normal(0, scale, len(sources)), generator.normal(-1, scale, len(targets))
+    arcs, deficit = exact._profitable_arcs(u, v, sources, targets, ground=ground, power=power)
+    order = {"euclidean": 2, "manhattan": 1, "chebyshev": np.inf}[ground]
+    costs = np.linalg.norm(sources[:, None] - targets[None], ord=order, axis=-1) ** power
+    reduced = costs - u[:, None] - v[None]
+    assert deficit == pytest.approx(np.maximum(-reduced.min(axis=1), 0), abs=1e-12)
+    assert (reduced.ravel()[arcs] < 0).all()
+    short = reduced.min(axis=1) < -1e-9
+    best = np.flatnonzero(short) * len(targets) + reduced.argmin(axis=1)[short]
+    assert set(best.tolist()) <= set(arcs.tolist())
+
+
 def test_a_limit_that_is_hit_gives_bounds_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = random_images(1, batch=2, channels=1, height=16, width=16) + 1e-3
     truth = exact_distance(pair[:1], pair[1:]).item()

@@ -8,7 +8,7 @@ import torch
 from scipy.special import wrightomega
 from torch import Tensor
 
-from massmover.transport.scalars import NEVER, decreasing_root, wright_omega
+from massmover.transport.scalars import NEVER, decreasing_root, sectioned_root, wright_omega
 
 POINTS = np.concatenate([np.linspace(-60, 60, 2401), -(10.0 ** np.arange(2, 7)), 10.0 ** np.arange(2, 102, 20)])
 
@@ -47,8 +47,7 @@ class TestDecreasingRoot:
         )
         assert found.tolist() == [0.0, 0.0]
 
-    @pytest.mark.parametrize("look", [True, False])
-    def test_a_bad_guess_does_not_matter(self, look: bool) -> None:
+    def test_a_bad_guess_does_not_matter(self) -> None:
         target = torch.tensor([0.3, 1e-5], dtype=torch.float64)
         for guess in (0.0, 1e-9, 50.0, 1e6):
             found = decreasing_root(
@@ -56,23 +55,44 @@ class TestDecreasingRoot:
                 target=target,
                 guess=torch.full((2,), guess),
                 accuracy=1e-12,
-                look=look,
             )
             assert found.tolist() == pytest.approx([(1 / t - 1) ** 0.5 for t in target.tolist()], rel=1e-9)
 
     def test_a_target_of_nothing_costs_what_nobody_pays(self) -> None:
-        for look in (True, False):
-            found = decreasing_root(
-                exponentials(torch.ones(1)), target=torch.zeros(1), guess=torch.ones(1), accuracy=1e-6, look=look
-            )
-            assert found.item() == pytest.approx(NEVER)
+        found = decreasing_root(exponentials(torch.ones(1)), target=torch.zeros(1), guess=torch.ones(1), accuracy=1e-6)
+        assert found.item() == pytest.approx(NEVER)
 
-    def test_without_a_look_it_takes_just_so_many_steps(self) -> None:
-        asked: list[float] = []
 
-        def function(price: Tensor) -> tuple[Tensor, Tensor]:
-            asked.append(price.item())
-            return exponentials(torch.ones(1))(price)
+class TestSectionedRoot:
+    @pytest.mark.parametrize("off", [0.85, 1.0, 1.15])
+    def test_a_guess_that_is_nearly_right_gives_the_root(self, off: float) -> None:
+        rates = torch.tensor([0.5, 1.0, 7.0], dtype=torch.float64)
+        target = torch.full((3,), 0.01, dtype=torch.float64)
+        truth = torch.log(torch.tensor(300.0, dtype=torch.float64)) / rates
+        found = sectioned_root(lambda prices: 3 * torch.exp(-rates[:, None] * prices), target=target, guess=off * truth)
+        assert found.tolist() == pytest.approx(truth.tolist(), rel=1e-6)
 
-        decreasing_root(function, target=torch.full((1,), 0.1), guess=torch.ones(1), accuracy=1e-6, steps=9, look=False)
-        assert len(asked) == 9
+    @pytest.mark.parametrize("guess", [0.0, 1e-9, 0.3, 50.0, 1e6])
+    def test_a_bad_guess_is_affordable(self, guess: float) -> None:
+        target = torch.tensor([0.3, 1e-5], dtype=torch.float64)
+        found = sectioned_root(
+            lambda prices: 1 / (1 + prices**2), target=target, guess=torch.full((2,), guess, dtype=torch.float64)
+        )
+        assert (1 / (1 + found**2) <= target * (1 + 1e-5)).all(), found
+
+    def test_is_zero_where_nothing_has_to_be_paid(self) -> None:
+        found = sectioned_root(lambda prices: torch.exp(-prices), target=torch.tensor([1.0, 2.0]), guess=torch.ones(2))
+        assert found.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
+
+    def test_the_number_of_looks_does_not_depend_on_what_is_seen(self) -> None:
+        asked: list[torch.Size] = []
+
+        def function(prices: Tensor) -> Tensor:
+            asked.append(prices.shape)
+            return 3 * torch.exp(-prices)
+
+        for guess in (0.0, 1.0, 1e5):
+            asked.clear()
+            sectioned_root(function, target=torch.full((4,), 0.1), guess=torch.full((4,), guess), rounds=3)
+            assert len(asked) == 4
+            assert all(shape[0] == 4 for shape in asked)

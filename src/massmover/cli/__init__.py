@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-import typer
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
-from massmover.cli import data, demo, evaluate, natural, report, reproduce, train, verify
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from massmover.cli import data, demo, evaluate, natural, report, reproduce, selftest, train, verify
+from massmover.cli.screen import errors
+
+
+class OneLine(TyperGroup):
+    """Commands that answer a wrong word as everything else here: in one line, with exit code 2."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and leave Python with its exit code."""
+        work = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        if not standalone_mode:
+            return work()
+        try:
+            code = work()
+        except typer.Abort:
+            errors.print("[bold]massmover:[/] interrupted")
+            sys.exit(130)
+        except Exception as problem:  # Typer's errors share a base class whose place depends on its version
+            if not hasattr(problem, "format_message"):
+                raise
+            words = " ".join(str(problem.format_message()).split())
+            errors.print(f"[bold red]massmover:[/] {escape(words)} (--help lists what there is)", highlight=False)
+            sys.exit(2)
+        sys.exit(code if isinstance(code, int) else 0)
+
 
 app = typer.Typer(
     name="massmover",
+    cls=OneLine,
     help="Measure and improve how image classifiers stand up to an adversary that moves pixel mass.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -21,3 +61,4 @@ app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("natural")(natural.natural)
 app.command("reproduce")(reproduce.reproduce)
+app.command("selftest")(selftest.selftest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ from rich.markup import escape
 
 from massmover.cli.evaluate import perform
 from massmover.cli.screen import console, refuses_clearly
+from massmover.evaluation.run import Destination
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import RunFolder, read_json
 from massmover.evaluation.subject import load_subject
@@ -28,43 +31,12 @@ def demo(
     """Attack the bundled classifier on bundled digits, judge every example, write a report."""
     console.print(f"Attacking the bundled classifier on {count} bundled digits; this takes well under a minute.")
     torch.set_num_threads(1)  # small networks are fastest on one, and a busy machine stalls several
-    subject = load_subject(
-        model="mnist-standard",
-        weights=None,
-        mean=None,
-        std=None,
-        images="mnist-sample",
-        split="test",
-        start=0,
-        count=count,
-        device="cpu",
-    )
-    settings = Settings(
-        model="mnist-standard",
-        weights=None,
-        mean=None,
-        std=None,
-        data="mnist-sample",
-        split="test",
-        start=0,
-        count=len(subject.images),
-        attack=ATTACK,
-        radii=tuple(radius / subject.numbers_per_image for radius in RADII_PIXELS),
-        smallest=False,
-        window=5,
-        ground="euclidean",
-        normalisation="image",
-        power=1.0,
-        targeted=False,
-        eight_bit=False,
-        seed=0,
-        batch_size=10,
-        device="cpu",
-        backend=None,
-        save_examples=None,
-    )
+    settings = Settings(attack=ATTACK, radii=(0.0,), count=count, device="cpu", batch_size=10, save_examples=None)
+    subject = load_subject(settings)
+    radii = tuple(radius / subject.numbers_per_image for radius in RADII_PIXELS)
+    settings = replace(settings, count=len(subject.images), radii=radii)
     clear_earlier(RunFolder(out))
-    violations = perform(subject, settings, out=out)
+    violations = perform(subject, settings, Destination(out, command=["massmover", *sys.argv[1:]]))
     console.print(f"Open {escape(str(out / 'report.html'))} in a browser.")
     if violations:
         raise typer.Exit(1)

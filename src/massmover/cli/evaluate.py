@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.progress import Progress as Bar
 from rich.table import Table
 
 from massmover.attacks import METHODS
 from massmover.cli import options
-from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
-from massmover.evaluation.run import Progress, run
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
+from massmover.evaluation.run import Destination, Progress, Watcher, run
+from massmover.evaluation.sanity import Check
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import RunFolder, read_json
 from massmover.evaluation.subject import Subject, fitting_batch_size, load_subject
@@ -103,53 +107,46 @@ def evaluate(
         raise MassmoverError(f"--batch-size is {batch_size}: give 1 or more")
     if seed < 0:
         raise MassmoverError(f"--seed is {seed}: give 0 or more")
+    asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
+    settings = Settings(
+        model=model,
+        weights=None if weights is None else str(weights),
+        mean=None if mean is None else options.numbers(mean, option="--mean", example="0.1307"),
+        std=None if std is None else options.numbers(std, option="--std", example="0.3081"),
+        data=data,
+        split=split,
+        start=start,
+        count=count,
+        device=device,
+        attack=method,
+        radii=asked.values,
+        smallest=smallest,
+        window=options.window(window),
+        ground=options.ground(ground),
+        normalisation=options.normalisation(normalisation),
+        power=options.power(power),
+        targeted=targeted,
+        eight_bit=eight_bit,
+        seed=seed,
+        batch_size=batch_size or 1,
+        backend=options.backend(backend),
+        save_examples=options.save_examples(save_examples),
+    )
     with joined() as ranks:
-        means = None if mean is None else options.numbers(mean, option="--mean", example="0.1307")
-        stds = None if std is None else options.numbers(std, option="--std", example="0.3081")
-        asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
-        checked = options.window(window), options.normalisation(normalisation), options.power(power)
-        limit = options.save_examples(save_examples)
-        subject = load_subject(
-            model=model,
-            weights=None if weights is None else str(weights),
-            mean=means,
-            std=stds,
-            images=data,
-            split=split,
-            start=start,
-            count=count,
-            device=device,
-        )
-        settings = Settings(
-            model=model,
-            weights=None if weights is None else str(weights),
-            mean=means,
-            std=stds,
-            data=data,
-            split=split,
-            start=start,
+        subject = load_subject(settings)
+        settings = replace(
+            settings,
             count=len(subject.images),
-            attack=method,
             radii=asked.radii(numbers_per_image=subject.numbers_per_image),
-            smallest=smallest,
-            window=checked[0],
-            ground=options.ground(ground),
-            normalisation=checked[1],
-            power=checked[2],
-            targeted=targeted,
-            eight_bit=eight_bit,
-            seed=seed,
-            batch_size=batch_size or _batch_size(subject, window=checked[0], out=out, resume=resume, ranks=ranks),
             device=subject.device.type,
-            backend=options.backend(backend),
-            save_examples=limit,
+            batch_size=batch_size or _batch_size(subject, settings, out=out, resume=resume, ranks=ranks),
         )
-        violations = perform(subject, settings, out=out, resume=resume, ranks=ranks)
+        violations = perform(subject, settings, Destination(out, resume, ["massmover", *sys.argv[1:]]), ranks=ranks)
     if violations:
         raise typer.Exit(1)
 
 
-def _batch_size(subject: Subject, *, window: int | None, out: Path, resume: bool, ranks: Ranks) -> int:
+def _batch_size(subject: Subject, asked: Settings, *, out: Path, resume: bool, ranks: Ranks) -> int:
     """The size chosen when the run was started, or one that fits the memory; the same for all processes."""
 
     def choose() -> int:
@@ -158,34 +155,52 @@ def _batch_size(subject: Subject, *, window: int | None, out: Path, resume: bool
             settings = read_json(manifest).get("settings")
             if isinstance(settings, dict) and isinstance(settings.get("batch_size"), int):
                 return int(settings["batch_size"])
-        return fitting_batch_size(subject, window=window, processes=ranks.size)
+        return fitting_batch_size(subject, asked, processes=ranks.size)
 
     return ranks.once(choose)
 
 
-def perform(
-    subject: Subject, settings: Settings, *, out: Path, resume: bool = False, ranks: Ranks | None = None
-) -> int:
+def perform(subject: Subject, settings: Settings, destination: Destination, *, ranks: Ranks | None = None) -> int:
     """Run an evaluation with a progress bar, print its table, write its report; the number of violations."""
     ranks = ranks or Ranks()
+    say(*(subject.notes if ranks.first else ()))
     with progress_bar(time_left=False) as bar:
-        task = bar.add_task("images", total=None, note="")
-        started, before = time.monotonic(), None
-
-        def show(progress: Progress) -> None:
-            nonlocal before
-            before = progress.done if before is None else before
-            seconds = time.monotonic() - started
-            note = progress_note(progress, fresh=progress.done - before, seconds=seconds)
-            bar.update(task, completed=progress.done, total=progress.total, note=note)
-
-        command = ["massmover", *sys.argv[1:]]
-        summary = run(subject, settings, out=out, resume=resume, command=command, ranks=ranks, watch=show)
+        summary = run(subject, settings, destination, ranks=ranks, watcher=Shown(bar, first=ranks.first))
     if ranks.first:
         print_summary(summary)
-        page = write_page([out], out / "report.html")
+        page = write_page([destination.out], destination.out / "report.html")
         console.print(f"report: {escape(str(page))}")
     return int(summary["violations"])
+
+
+class Shown(Watcher):
+    """Shows how a run goes: what speaks against the model at once, then a bar."""
+
+    def __init__(self, bar: Bar, *, first: bool) -> None:
+        """`first` is the process that speaks."""
+        self.bar, self.first, self.started, self.before = bar, first, time.monotonic(), -1
+        self.task = bar.add_task("images", total=None, note="")
+
+    def probed(self, checks: Sequence[Check]) -> None:
+        """Say what speaks against the model before hours are spent on it."""
+        for check in checks:
+            if self.first and not check.passed:
+                warn(check.as_json())
+
+    def progressed(self, progress: Progress) -> None:
+        """Move the bar."""
+        self.before = progress.done if self.before < 0 else self.before
+        seconds = time.monotonic() - self.started
+        note = progress_note(progress, fresh=progress.done - self.before, seconds=seconds)
+        self.bar.update(self.task, completed=progress.done, total=progress.total, note=note)
+
+
+def warn(check: Mapping[str, Any]) -> None:
+    """Say what a failed check saw."""
+    errors.print(
+        f"[bold yellow]do not trust this evaluation yet:[/] {escape(check['name'])}: "
+        f"{escape(check['seen'])} (see {escape(check['read'])})"
+    )
 
 
 def progress_note(progress: Progress, *, fresh: int, seconds: float) -> str:
@@ -212,9 +227,6 @@ def print_summary(summary: dict[str, Any]) -> None:
         console.print(f"{counts['survive']} of {counts['successes']} successes survive as exact 8-bit images")
     for check in summary["checks"]:
         if not check["passed"]:
-            errors.print(
-                f"[bold yellow]do not trust this evaluation yet:[/] {escape(check['name'])}: "
-                f"{escape(check['seen'])} (see {escape(check['read'])})"
-            )
+            warn(check)
     if summary["violations"]:
         errors.print(f"[bold red]{summary['violations']} examples broke the rules[/] and were not counted")

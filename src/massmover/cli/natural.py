@@ -19,12 +19,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from massmover.cli import options
-from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
+from massmover.evaluation.settings import Choice
 from massmover.evaluation.subject import Subject, load_subject
 from massmover.natural import Blur, Effect, Perturbation, Rotation, Study, Translation
 from massmover.natural.figure import Panel, Series, draw_panels
 from massmover.natural.perturbations import Direction, Interpolation, kornia
 from massmover.natural.study import MEASURED, PERTURBED, study
+from massmover.report import write_study
 from massmover.types import Images, Labels, MassmoverError
 
 BATCH = 50  # images perturbed at once: small, so that the bar moves while distances are measured
@@ -93,18 +95,20 @@ def natural(
         translate=translate, rotate=rotate, blur=blur, direction=direction, interpolation=interpolation, sigma=sigma
     )
     kornia("kornia")
-    torch.set_num_threads(threads)
-    subject = load_subject(
+    torch.set_num_threads(options.threads(threads))
+    choice = Choice(
         model=model,
         weights=None if weights is None else str(weights),
         mean=None if mean is None else options.numbers(mean, option="--mean", example="0.1307"),
         std=None if std is None else options.numbers(std, option="--std", example="0.3081"),
-        images=data,
+        data=data,
         split=split,
         start=start,
         count=count,
         device=device,
     )
+    subject = load_subject(choice)
+    say(*subject.notes)
     prepare(out)
     count = len(subject.images)
     with bars(**{PERTURBED: count * len(chosen), MEASURED: min(count, distances) * len(chosen)}) as show:
@@ -115,10 +119,15 @@ def natural(
     record = {"model": name, "data": data, "split": split, "start": start, "seed": seed, "direction": direction}
     record |= {"interpolation": interpolation, "sigma": sigma, "command": " ".join(["massmover", *sys.argv[1:]])}
     path = out / "natural.json"
-    path.write_text(json.dumps({**record, **asdict(found)}, indent=2) + "\n", encoding="utf-8")
+    record |= asdict(found)
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     console.print(f"numbers: {escape(str(path))}")
     place = draw_panels(panels(found), [effect.name for effect in found.effects], out / "natural.png", title=title)
     console.print(f"figure: {escape(str(place))}")
+    page = write_study(
+        out / "report.html", title=f"{name} under translation, rotation and blur", record=record, figures=[place]
+    )
+    console.print(f"report: {escape(str(page))}")
 
 
 def perturbations(

@@ -23,7 +23,9 @@ Model = Annotated[
         rich_help_panel=What,
     ),
 ]
-Weights = Annotated[Path | None, typer.Option(help="A .safetensors file.", show_default=False, rich_help_panel=What)]
+Weights = Annotated[
+    Path | None, typer.Option(help="A .safetensors, .pt or .pth file.", show_default=False, rich_help_panel=What)
+]
 Mean = Annotated[
     str | None,
     typer.Option(help="What the model subtracts from each channel.", show_default=False, rich_help_panel=What),
@@ -134,6 +136,13 @@ def backend(text: str) -> Backend | None:
         if text == known:
             return known
     raise MassmoverError(f"--backend is {text!r}: use auto or one of {', '.join(BACKENDS)}")
+
+
+def threads(number: int) -> int:
+    """How many processor threads."""
+    if number < 1:
+        raise MassmoverError(f"--threads is {number}: give 1 or more")
+    return number
 
 
 def power(value: float) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,12 +17,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from massmover import data as datasets
+from massmover.cli import options
 from massmover.cli.natural import NOTE, l2_of, print_caveats, wasserstein_of
-from massmover.cli.screen import console, progress_bar, refuses_clearly
+from massmover.cli.screen import console, progress_bar, refuses_clearly, say
 from massmover.data import DataError, ImageSet
 from massmover.models import BUNDLED, load_model
 from massmover.natural.figure import Panel, Series, draw_panels
 from massmover.natural.perturbations import kornia
+from massmover.report import write_study
 from massmover.reproduce import paper
 from massmover.reproduce.curves import ROBUST, Curve, Progress, Subject, lineup, short_name
 from massmover.reproduce.defence import Defence, Printed, defence, printed_for
@@ -73,7 +77,9 @@ def reproduce(
     model: Annotated[
         str | None, typer.Option(help="Classifier to attack; lenet if there are weights, else mnist-standard.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Weights of the classifier, a .safetensors file.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights of the classifier: a .safetensors, .pt or .pth file.")
+    ] = None,
     count: Annotated[
         int | None, typer.Option(help="How many images; a subset that ends in minutes by default.")
     ] = None,
@@ -83,7 +89,7 @@ def reproduce(
     """Measure a table of the paper again: its number beside ours, every image judged by exact transport."""
     if name not in NAMES:
         raise MassmoverError(f"there is nothing called {name!r} to reproduce: use one of {', '.join(NAMES)}")
-    torch.set_num_threads(threads)
+    torch.set_num_threads(options.threads(threads))
     usual = COUNTS_CIFAR.get(name, COUNTS[name]) if data == "cifar10" else COUNTS[name]
     subject = subject_of(data, model=model, weights=weights, count=usual if count is None else count)
     console.print(
@@ -101,6 +107,10 @@ def reproduce(
         record = measure(name, subject, progress=show, out=out)
     if out is not None:
         keep(record, out / f"{name}.json")
+        title = f"{name} of the paper, printed and measured"
+        record["command"] = shlex.join(["massmover", *sys.argv[1:]])
+        page = write_study(out / f"{name}.html", title=title, record=record, figures=[out / f"{name}.png"])
+        console.print(f"report: {escape(str(page))}")
 
 
 def subject_of(data: str, *, model: str | None, weights: Path | None, count: int) -> Subject:
@@ -117,7 +127,7 @@ def subject_of(data: str, *, model: str | None, weights: Path | None, count: int
             f"{images.images.shape[2]}x{images.images.shape[3]}: pass --model and --weights of a classifier for them"
         )
     return Subject(
-        model=load_model(name, weights=weights),
+        model=load_model(name, weights=weights, tell=say),
         images=chosen.images_as_float(),
         labels=chosen.labels,
         data="mnist" if data.startswith("mnist") else data,

@@ -44,6 +44,12 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+def say(*notes: str) -> None:
+    """A line each about what was done unasked, such as dropping a prefix of weights."""
+    for note in notes:
+        errors.print(f"[bold]massmover:[/] {escape(note)}", highlight=False)
+
+
 def speaker() -> str:
     """Which of several processes speaks; nothing for the first."""
     rank = os.environ.get("RANK", "0")

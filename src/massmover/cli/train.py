@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,13 @@ import typer
 from rich.markup import escape
 
 from massmover import data as datasets
+from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
+from massmover.evaluation.subject import resolve_device
 from massmover.models import ARCHITECTURES, PotentialNetwork, save_weights
 from massmover.models.loading import POTENTIALS
 from massmover.ranks import Ranks, joined
+from massmover.report import write_study
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.training.state import CHECKPOINT, Epoch
@@ -57,7 +61,7 @@ def train_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in --out stopped.")] = False,
 ) -> None:
     """Train a classifier from scratch and say how it does on the test images.
@@ -66,6 +70,8 @@ def train_command(
     """
     if model not in ARCHITECTURES:
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
+    torch.set_num_threads(options.threads(threads))
+    place = resolve_device(device)
     training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
     training = training if count is None else training.subset(0, count)
     pixels = training.images[0].numel()
@@ -73,18 +79,19 @@ def train_command(
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
     settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
-    torch.set_num_threads(threads)
     with joined() as ranks:
         ranks.once(lambda: prepare(out, resume=resume or restarted()))
-        trained = watched(settings, model, training, out=out, seed=seed, device=device, ranks=ranks)
+        trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
         if ranks.first:
             finished, name = trained.model, model
             if isinstance(finished, PotentialNetwork):
                 finished, name = finished.frozen(), POTENTIALS
-            place = save_weights(finished, out / f"{name}.safetensors")
+            weights = save_weights(finished, out / f"{name}.safetensors")
             draw(trained, out)
             score = accuracy(finished, test.images, test.labels)
-            console.print(f"{escape(str(place))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
+            console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
+            about = {"model": name, "data": data, "seed": seed, "test_images": len(test), "test_accuracy": score}
+            console.print(f"report: {escape(str(page(trained, out, about=about)))}")
 
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
@@ -119,7 +126,7 @@ def restarted() -> bool:
 
 
 def watched(
-    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: str, ranks: Ranks
+    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
 ) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
     with progress_bar() as bar:
@@ -170,6 +177,18 @@ def draw(trained: Trained, out: Path) -> None:
     from massmover.training.curve import draw_curve  # matplotlib takes a second to import
 
     draw_curve(trained.history, out / CURVE)
+
+
+def page(trained: Trained, out: Path, *, about: dict[str, Any]) -> Path:
+    """The curve, every epoch and the recipe on one page."""
+    record = {
+        **about,
+        "command": shlex.join(["massmover", *sys.argv[1:]]),
+        "recipe": dataclasses.asdict(trained.recipe),
+    }
+    record["history"] = [dataclasses.asdict(line) for line in trained.history]
+    title = f"How {about['model']} was trained"
+    return write_study(out / "report.html", title=title, record=record, figures=[out / CURVE])
 
 
 def told(trained: Trained) -> str:

@@ -88,7 +88,7 @@ def read(folder: Path, *, split: str, name: str) -> ImageSet:
             raise DataError(f"{class_folder} holds no {', '.join(ENDINGS)} files; add some or remove the folder.")
         paths += found
         labels += [label] * len(found)
-    return ImageSet(name, _stack(paths), torch.tensor(labels), len(classes))
+    return ImageSet(name, _stack(paths), torch.tensor(labels), len(classes), tuple(path.name for path in classes))
 
 
 def _split_folder(folder: Path, split: str) -> Path:

@@ -27,6 +27,7 @@ class ImageSet:
     images: Tensor  # (N, C, H, W), uint8 in 0..255 or float32 in [0, 1]
     labels: Tensor  # (N,), int64 in 0..classes-1
     classes: int
+    class_names: tuple[str, ...] = ()  # by label; empty where nobody said
 
     def __post_init__(self) -> None:
         """Refuse a set that an attack could not use."""
@@ -56,7 +57,7 @@ class ImageSet:
         if (start, stop) == (0, len(self)):
             return self
         name = f"{self.name}[{start}:{stop}]"
-        return ImageSet(name, self.images[start:stop], self.labels[start:stop], self.classes)
+        return ImageSet(name, self.images[start:stop], self.labels[start:stop], self.classes, self.class_names)
 
     def checksum(self) -> str:
         """Give the sha256 of what is stored: dtype, shape, labels and pixels, whatever the name."""

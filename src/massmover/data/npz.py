@@ -1,4 +1,4 @@
-"""NumPy archives with arrays `images`, `labels` and, if wanted, `classes`."""
+"""NumPy archives with arrays `images`, `labels` and, if wanted, `classes` and `class_names`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def read(path: Path, *, name: str) -> ImageSet:
 
     `images` are uint8 in 0..255 or floating point in [0, 1], shaped (N, H, W),
     (N, C, H, W) or (N, H, W, C); `labels` are whole numbers from 0 on.  The number of
-    classes is the scalar `classes`, or else the largest label plus one.
+    classes is the scalar `classes`, or else the largest label plus one; `class_names` are
+    strings, one for each class.
     """
     arrays = _arrays(path)
     if len(arrays["images"]) == 0:
@@ -36,7 +37,7 @@ def read(path: Path, *, name: str) -> ImageSet:
         raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}; need one whole number for each image.")
     classes = _classes(arrays, path=path)
     stored = torch.from_numpy(np.ascontiguousarray(images))
-    return ImageSet(name, stored, torch.from_numpy(labels.astype(np.int64)), classes)
+    return ImageSet(name, stored, torch.from_numpy(labels.astype(np.int64)), classes, _class_names(arrays, path=path))
 
 
 def channels_first(images: npt.NDArray[Any], *, source: str) -> npt.NDArray[Any]:
@@ -65,6 +66,13 @@ def _classes(arrays: dict[str, npt.NDArray[Any]], *, path: Path) -> int:
     return int(given.reshape(()))
 
 
+def _class_names(arrays: dict[str, npt.NDArray[Any]], *, path: Path) -> tuple[str, ...]:
+    given = arrays.get("class_names", np.array([], dtype=str))
+    if given.size and (given.dtype.kind != "U" or given.ndim != 1):
+        raise DataError(f"{path}: class_names is {given.dtype} {given.shape}; need one string for each class.")
+    return tuple(str(name) for name in given)
+
+
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with path.open("rb") as stream:
@@ -78,7 +86,7 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
                     f"{path} has no array {' and '.join(sorted(missing))} (it has: {there}); "
                     "save it with numpy.savez(path, images=..., labels=...)."
                 )
-            return {key: archive[key] for key in ("images", "labels", "classes") if key in archive.files}
+            return {key: archive[key] for key in ("images", "labels", "classes", "class_names") if key in archive.files}
     except DataError:
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from massmover.attacks import attack, smallest_radius
+from massmover.attacks.losses import margin_of
 from massmover.attacks.show import largest_moves
 from massmover.evaluation.eight_bit import LEVELS, survivor
 from massmover.evaluation.settings import Settings
@@ -19,7 +21,9 @@ from massmover.evaluation.store import Example, Record, numpy_image
 from massmover.evaluation.subject import Subject, ball_for
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
-from massmover.types import Images, Labels, MassmoverError, PerImage
+from massmover.types import Images, Labels, Logits, MassmoverError, PerImage
+
+SAMPLED = 10  # every tenth image that fell is attacked again at larger radii
 
 
 class Found(NamedTuple):
@@ -39,11 +43,23 @@ class Found(NamedTuple):
 class Batch(NamedTuple):
     """Images under attack."""
 
-    numbers: range
+    numbers: Sequence[int]
     images: Images
     labels: Labels
     targets: Labels | None
-    before: Labels  # predictions on the originals
+    scores: Logits  # of the originals
+
+    @property
+    def before(self) -> Labels:
+        """Predictions on the originals."""
+        return self.scores.argmax(dim=1)
+
+    def select(self, rows: Sequence[int]) -> Batch:
+        """Some of the images."""
+        index = torch.tensor(rows, dtype=torch.int64, device=self.images.device)
+        targets = None if self.targets is None else self.targets[index]
+        numbers = [self.numbers[row] for row in rows]
+        return Batch(numbers, self.images[index], self.labels[index], targets, self.scores[index])
 
 
 def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
@@ -72,16 +88,22 @@ def _out_of_memory(problem: Exception) -> bool:
 def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
-    batch = Batch(numbers, images, labels, targets, before=subject.predictions(images))
+    batch = Batch(numbers, images, labels, targets, scores=subject.logits(images))
     if settings.smallest:
         records, examples = _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
         return list(records), _worth_saving(examples, settings)
     records, examples = [], []
     earlier: dict[int, Example] = {}  # each image's example at the largest radius that broke it so far
     for radius in settings.radii:
-        found = _attacked(subject, settings, batch, radius)
-        here, fresh = _judged(subject, settings, batch, found, earlier=earlier)
-        records.extend(here)
+        # What fell within a smaller radius has fallen here; a sample is attacked again, to see if the attack finds it.
+        carried = [n for n in numbers if n in earlier and n % SAMPLED]
+        rest = batch.select([row for row, n in enumerate(numbers) if n not in earlier or n % SAMPLED == 0])
+        fresh = [_carried(earlier[n], radius, scale=subject.numbers_per_image) for n in carried]
+        here = [example.record for example in fresh]
+        if rest.numbers:
+            tried, won = _judged(subject, settings, rest, _attacked(subject, settings, rest, radius), earlier=earlier)
+            here, fresh = here + tried, fresh + won
+        records.extend(sorted(here, key=lambda record: record.index))
         examples.extend(fresh)
         earlier |= {example.record.index: example for example in fresh}
     return records, _worth_saving(examples, settings)
@@ -151,7 +173,8 @@ def _judged(
     subject: Subject, settings: Settings, batch: Batch, found: Found, *, earlier: dict[int, Example]
 ) -> tuple[list[Record], list[Example]]:
     """Count what the classifier really gets wrong and exact transport really finds inside."""
-    after = subject.predictions(found.images)
+    scores = subject.logits(found.images)
+    after = scores.argmax(dim=1)
     fooled = _fooled(after, batch.labels, batch.targets)
     claims = torch.nonzero((fooled & found.claimed).cpu()).flatten()
     verdicts = _verdicts(settings, batch.images[claims], found.images[claims], found.radius.cpu()[claims])
@@ -160,16 +183,21 @@ def _judged(
         _record(batch, found, after, row, verdicts=verdicts, position=place.get(row), scale=subject.numbers_per_image)
         for row in range(len(batch.numbers))
     ]
+    margins = _margins(batch.scores, batch), _margins(scores, batch)
+    records = [
+        replace(record, margin_before=before, margin=now) for record, before, now in zip(records, *margins, strict=True)
+    ]
     won = [row for row, record in enumerate(records) if record.success]
     rounded, survive = _eight_bit(subject, settings, batch, found, won)
     examples: list[Example] = []
     for position, row in enumerate(won):
-        records[row] = Record(**{**vars(records[row]), "eight_bit": survive[position]})
+        records[row] = replace(records[row], eight_bit=survive[position])
         pictures = numpy_image(batch.images[row]), numpy_image(rounded[position])
         examples.append(Example(records[row], *pictures, largest_moves(found.plan, row)))
     for row, record in enumerate(records):
         if not record.success and record.index in earlier:
-            carried = _carried(record, earlier[record.index])
+            scale = subject.numbers_per_image
+            carried = _carried(earlier[record.index], record.radius, scale=scale, tried=record)
             records[row] = carried.record
             examples.append(carried)
     return records, examples
@@ -177,6 +205,12 @@ def _judged(
 
 def _fooled(predictions: Labels, labels: Labels, targets: Labels | None) -> Tensor:
     return predictions != labels if targets is None else predictions == targets
+
+
+def _margins(scores: Logits, batch: Batch) -> list[float]:
+    """How far scores are from success: the label's lead over the best other class, or what the target lacks."""
+    lacking: list[float] = (-margin_of(scores, batch.labels, targets=batch.targets)).tolist()
+    return lacking
 
 
 def _verdicts(settings: Settings, originals: Images, images: Images, radius: PerImage) -> Verdicts:
@@ -258,13 +292,23 @@ def _inside(settings: Settings, images: Images, *, original: Tensor, radius: flo
     return _verdicts(settings, original.expand_as(images), images, torch.full((len(images),), radius)).inside
 
 
-def _carried(record: Record, earlier: Example) -> Example:
-    """A success at a smaller radius is one here too, since the smaller ball lies inside the larger."""
+def _carried(earlier: Example, radius: float, *, scale: int, tried: Record | None = None) -> Example:
+    """A success at a smaller radius is one here too, since the smaller ball lies inside the larger.
+
+    `tried` is what an attack at this radius did, where there was one.
+    """
     before = earlier.record
-    origin = before.radius if before.carried_from is None else before.carried_from
-    taken = ("prediction_after", "success", "cost", "distance", "mass_drift", "range", "trusted", "eight_bit")
-    values = {**vars(record), **{name: getattr(before, name) for name in taken}, "carried_from": origin}
-    return earlier._replace(record=Record(**values))
+    record = replace(
+        before,
+        radius=radius,
+        radius_pixels=radius * scale,
+        carried_from=before.radius if before.carried_from is None else before.carried_from,
+        violation=None if tried is None else tried.violation,
+        attack_success=None if tried is None else tried.attack_success,
+        steps=0 if tried is None else tried.steps,
+        seconds=0.0 if tried is None else tried.seconds,
+    )
+    return earlier._replace(record=record)
 
 
 def _targets(subject: Subject, settings: Settings, numbers: range) -> Labels:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from massmover.backend import backend_for
 from massmover.evaluation.batch import evaluate_batch
-from massmover.evaluation.sanity import probe, review
+from massmover.evaluation.sanity import Check, probe, review
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import (
     Record,
@@ -42,35 +43,49 @@ class Progress(NamedTuple):
     accuracy: float  # at the largest radius, over the images done
 
 
-Watcher = Callable[[Progress], None]
+class Watcher:
+    """Hears how a run goes; this one keeps silent."""
+
+    def probed(self, checks: Sequence[Check]) -> None:
+        """The model was tried on a few images before the run."""
+
+    def progressed(self, progress: Progress) -> None:
+        """A batch was finished."""
+
+
+class Destination(NamedTuple):
+    """Where a run is kept, whether it goes on there, and the command that asked for it."""
+
+    out: Path
+    resume: bool = False
+    command: Sequence[str] = ()
 
 
 def run(
     subject: Subject,
     settings: Settings,
+    destination: Destination,
     *,
-    out: Path,
-    resume: bool = False,
-    command: Sequence[str] = (),
     ranks: Ranks | None = None,
-    watch: Watcher = lambda progress: None,
+    watcher: Watcher | None = None,
 ) -> dict[str, Any]:
     """Evaluate, keep everything in a folder, and return the summary.
 
     Killed at any moment, the same call with `resume` continues with the first batch that was not finished. Batches are
-    the same whatever the number of processes, so that the records are too.
+    the same whatever the number of processes, so that the records are too. The model is tried on a few images first, so
+    that a broken one is known in seconds.
     """
-    ranks = ranks or Ranks()
-    batches = batches_of(settings)
-    per_image = 1 if settings.smallest else len(settings.radii)
-    kept = ranks.once(lambda: _open(subject, settings, batches, out=out, resume=resume, command=command))
-    folder = RunFolder(out)
+    ranks, watcher = ranks or Ranks(), watcher or Watcher()
+    batches, folder = batches_of(settings), RunFolder(destination.out)
+    kept = ranks.once(lambda: _open(subject, settings, destination))
+    probes = ranks.once(lambda: probe(subject, settings))
+    watcher.probed(probes)
     done = {record.index for record in kept}
     mine = [batch for batch in batches if batch.start not in done][ranks.rank :: ranks.size]
     target = folder.records if ranks.size == 1 else folder.rank_records(ranks.rank)
     seen = list(kept) if ranks.first else []
     total = len(done) + sum(map(len, mine)) if ranks.first else sum(map(len, mine))
-    watch(_progress(seen, settings, total))
+    watcher.progressed(_progress(seen, settings, total))
     try:
         for batch in mine:
             found, pictures = evaluate_batch(subject, settings, batch)
@@ -79,23 +94,20 @@ def run(
                 write_part(folder, batch, arrays_of(keep, shape=keep[0].original.shape))
             append_records(target, found)
             seen.extend(found)
-            watch(_progress(seen, settings, total))
+            watcher.progressed(_progress(seen, settings, total))
     except OSError as problem:
         raise MassmoverError(
-            f"--out {out} could not be written to ({problem.strerror}); what was done is kept: "
+            f"--out {folder.path} could not be written to ({problem.strerror}); what was done is kept: "
             "free some space and run the same command with --resume"
         ) from problem
     ranks.wait()
-    return ranks.once(lambda: _close(subject, settings, batches, folder, per_image=per_image))
+    return ranks.once(lambda: _close(subject, settings, folder, probes))
 
 
 def batches_of(settings: Settings) -> list[range]:
     """The images in batches, by their numbers in the data set."""
-    stop = settings.start + settings.count
-    return [
-        range(first, min(first + settings.batch_size, stop))
-        for first in range(settings.start, stop, settings.batch_size)
-    ]
+    numbers, size = settings.numbers, settings.batch_size
+    return [numbers[first : first + size] for first in range(0, len(numbers), size)]
 
 
 def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str]) -> dict[str, Any]:
@@ -110,44 +122,52 @@ def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str])
             "shape": list(subject.images.images.shape[1:]),
             "classes": subject.images.classes,
         },
+        "class_names": list(class_names_of(subject)),
         "weights": {"checksum": weights_checksum(subject.model), "file_checksum": file_checksum(settings.weights)},
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ("massmover", "torch", "numpy", "POT")},
         },
+        "backend": backend_for(subject.images.images[:0].to(subject.device), wanted=settings.backend),
         "command": shlex.join(command) if command else None,
         "platform": f"{platform.system()} {platform.machine()}, {sys.byteorder} endian",
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 
 
-def _open(
-    subject: Subject, settings: Settings, batches: list[range], *, out: Path, resume: bool, command: Sequence[str]
-) -> list[Record]:
+def class_names_of(subject: Subject) -> tuple[str, ...]:
+    """What the classes are called, by the model's own table (Hugging Face's `config.id2label`) or by the data set."""
+    table = getattr(getattr(subject.model, "config", None), "id2label", None)
+    if isinstance(table, dict) and all(isinstance(name, str) for name in table.values()):
+        by_number = {int(number): name for number, name in table.items() if str(number).isdecimal()}
+        return tuple(by_number.get(number, str(number)) for number in range(max(by_number, default=-1) + 1))
+    return subject.images.class_names
+
+
+def _open(subject: Subject, settings: Settings, destination: Destination) -> list[Record]:
     """Prepare the folder, or continue one; the records that are already there."""
     if settings.eight_bit and not subject.eight_bit():
         raise MassmoverError(f"--eight-bit needs 8-bit images, and {subject.images.name} holds others: leave it out")
-    manifest = manifest_of(subject, settings, command=command)
-    folder = check_resumable(out, manifest) if resume else check_new(out)
-    lines = settings.count * len(settings.radii)
+    out, batches = destination.out, batches_of(settings)
+    manifest = manifest_of(subject, settings, command=destination.command)
+    folder = check_resumable(out, manifest) if destination.resume else check_new(out)
+    lines = len(settings.numbers) * len(settings.radii)
     saved = lines if settings.save_examples is None else min(lines, settings.save_examples * len(batches))
     check_room(out, bytes_needed=room_for(lines=lines, examples=saved, numbers_per_image=subject.numbers_per_image))
     if not folder.manifest.exists():
         folder.write_json(folder.manifest, manifest)
     folder.parts.mkdir(exist_ok=True)
-    return merge_records(folder, batches=batches, per_image=1 if settings.smallest else len(settings.radii))
+    return merge_records(folder, batches=batches, per_image=settings.records_per_image)
 
 
-def _close(
-    subject: Subject, settings: Settings, batches: list[range], folder: RunFolder, *, per_image: int
-) -> dict[str, Any]:
+def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequence[Check]) -> dict[str, Any]:
     """Merge what all processes found into the final files."""
-    found = merge_records(folder, batches=batches, per_image=per_image)
-    if len(found) != settings.count * per_image:
+    per_image = settings.records_per_image
+    found = merge_records(folder, batches=batches_of(settings), per_image=per_image)
+    if len(found) != len(settings.numbers) * per_image:
         raise MassmoverError(f"--out {folder.path} lacks records of some images: run the same command with --resume")
     summary = summarise(found, settings, numbers_per_image=subject.numbers_per_image)
-    verdicts = [*probe(subject, settings), *review(found, settings)]
-    summary["checks"] = [check.as_json() for check in verdicts]
+    summary["checks"] = [check.as_json() for check in (*probes, *review(found, settings))]
     if settings.save_examples != 0:
         shape = tuple(subject.images.images.shape[1:])
         summary["examples"] = merge_examples(folder, found, limit=settings.save_examples, shape=shape)

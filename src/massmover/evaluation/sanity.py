@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
 def probe(subject: Subject, settings: Settings) -> list[Check]:
     """What can be said before the run, from a few images."""
-    numbers = range(settings.start, settings.start + min(PROBED, settings.count))
+    numbers = settings.numbers[:PROBED]
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     return [
         _radius_zero(subject, settings, images, labels),
@@ -121,16 +121,22 @@ def review(records: Sequence[Record], settings: Settings) -> list[Check]:
 
 
 def _falling(records: Sequence[Record], settings: Settings) -> Check:
-    """Balls are nested, so an attack that finds less in a larger one is not searching well."""
+    """Balls are nested, so an attack that finds less in a larger one is not searching well.
+
+    Images that fell are carried to larger radii without another attack, but for a sample, which is compared here.
+    """
     name = "accuracy falls with radius"
     if settings.smallest:
         return Check(name, True, "the smallest radius was searched for, so there is nothing to compare")
-    wins = [sum(record.attack_success for record in records if record.radius == radius) for radius in settings.radii]
-    drops = [
-        f"{settings.radii[step + 1]:g} ({later} successes after {earlier})"
-        for step, (earlier, later) in enumerate(pairwise(wins))
-        if later < earlier
-    ]
+    won = {radius: {r.index: r.attack_success for r in records if r.radius == radius} for radius in settings.radii}
+    drops = []
+    for smaller, larger in pairwise(settings.radii):
+        both = [
+            index for index, again in won[larger].items() if again is not None and won[smaller].get(index) is not None
+        ]
+        earlier, later = (sum(bool(won[radius][index]) for index in both) for radius in (smaller, larger))
+        if later < earlier:
+            drops.append(f"{larger:g} ({later} successes after {earlier} among {len(both)} images attacked at both)")
     return Check(
         name, not drops, "fewer found at radius " + ", ".join(drops) if drops else "every larger radius found more"
     )

@@ -14,38 +14,56 @@ from massmover.types import Backend, Ground, MassmoverError, Normalisation
 PUBLISHED_RADII = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # radius x n_pixel, as the paper's tables
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which classifier, on which images, where. The defaults are those of every command."""
+
+    model: str = "mnist-standard"
+    weights: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    data: str = "mnist-sample"
+    split: str = "test"
+    start: int = 0
+    count: int | None = None  # None takes all from the first on
+    device: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Choice):
     """Everything that decides the result; two runs with equal settings and data give the same records."""
 
-    model: str
-    weights: str | None
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
-    data: str
-    split: str
-    start: int
-    count: int
-    attack: str
     radii: tuple[float, ...]  # increasing; with `smallest` where the curve is read off
-    smallest: bool
-    window: int | None
-    ground: Ground
-    normalisation: Normalisation
-    power: float
-    targeted: bool
-    eight_bit: bool
-    seed: int
-    batch_size: int
-    device: str
-    backend: Backend | None  # who moves the mass; None for the fastest there is
-    save_examples: int | None  # None keeps every success
+    attack: str = "auto"
+    smallest: bool = False
+    window: int | None = 5
+    ground: Ground = "euclidean"
+    normalisation: Normalisation = "image"
+    power: float = 1.0
+    targeted: bool = False
+    eight_bit: bool = False
+    seed: int = 0
+    batch_size: int = 100
+    backend: Backend | None = None  # who moves the mass; None for the fastest there is
+    save_examples: int | None = 100  # None keeps every success
 
     def __post_init__(self) -> None:
         if not self.radii or any(not (math.isfinite(radius) and radius >= 0) for radius in self.radii):
             raise MassmoverError(f"radii are {list(self.radii)}: give finite numbers, 0 or larger")
         if list(self.radii) != sorted(set(self.radii)):
             raise MassmoverError("radii must increase")
+
+    @property
+    def numbers(self) -> range:
+        """The images by their numbers in the data set, once it is known how many there are."""
+        if self.count is None:
+            raise MassmoverError("count is None: say how many images there are, len(subject.images), before the run")
+        return range(self.start, self.start + self.count)
+
+    @property
+    def records_per_image(self) -> int:
+        """How many records each image gets."""
+        return 1 if self.smallest else len(self.radii)
 
     def as_json(self) -> dict[str, Any]:
         """The settings as JSON knows them, with lists for tuples."""

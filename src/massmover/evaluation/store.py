@@ -37,7 +37,7 @@ class Record:
     prediction_after: int
     target: int | None  # the class the attack had to reach; None where any wrong class would do
     success: bool  # the classifier is wrong and exact transport finds the image inside the ball
-    attack_success: bool  # what the attack itself claimed at this radius
+    attack_success: bool | None  # what the attack itself claimed at this radius; None where it was not asked again
     carried_from: float | None  # the smaller radius whose example counts here, because balls are nested
     violation: str | None  # why exact transport refused the example
     cost: float  # certified by the plan
@@ -48,6 +48,8 @@ class Record:
     seconds: float  # of the attack, per image of its batch
     trusted: bool  # the plan proves the example inside
     eight_bit: bool | None  # the success outlives rounding to 8 bits; None where there is nothing to round
+    margin_before: float | None = None  # how far the scores of the original are from success; 0 or less is one
+    margin: float | None = None  # the same of the image that was found; None in records of earlier versions
 
     @property
     def clean_mistake(self) -> bool:
@@ -66,8 +68,8 @@ NAMES = tuple(field.name for field in fields(Record))
 def line_of(record: Record) -> str:
     """One record as a line of JSON; a number that JSON cannot hold becomes null."""
     values = asdict(record)
-    distance = values["distance"]
-    values["distance"] = distance if distance is None or math.isfinite(distance) else None
+    for name in ("distance", "margin_before", "margin"):
+        values[name] = values[name] if values[name] is None or math.isfinite(values[name]) else None
     return json.dumps(values, allow_nan=False) + "\n"
 
 

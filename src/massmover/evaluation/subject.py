@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from massmover import data
 from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, logits_of
 from massmover.data import ImageSet
-from massmover.evaluation.settings import Settings
+from massmover.evaluation.settings import Choice, Settings
 from massmover.inputs import check_labels
 from massmover.models import load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
@@ -36,6 +37,7 @@ class Subject:
     images: ImageSet  # only those that are evaluated
     start: int  # number of the first of them in the whole set
     device: torch.device
+    notes: tuple[str, ...] = ()  # what was done to make the weights fit, for the command line to say
 
     def pixels(self, batch: range) -> Images:
         """Images by their numbers in the whole set, in [0, 1], on the device."""
@@ -102,27 +104,19 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def load_subject(
-    *,
-    model: str,
-    weights: str | None,
-    mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None,
-    images: str,
-    split: str,
-    start: int,
-    count: int | None,
-    device: str,
-) -> Subject:
+def load_subject(choice: Choice) -> Subject:
     """Load a classifier and images, and refuse a pair that does not belong together."""
-    place = resolve_device(device)
+    place = resolve_device(choice.device)
     with naming("--data"):
-        whole = data.load(images, split=split)
-    chosen = _slice(whole, start=start, count=count)
-    with naming("--weights" if weights else "--model"):
-        network = load_model(model, weights=weights, mean=mean, std=std, device=place)
-    subject = Subject(model=network, images=chosen, start=start, device=place)
-    _check_pair(subject, model=model, images=images)
+        whole = data.load(choice.data, split=choice.split)
+    chosen = _slice(whole, start=choice.start, count=choice.count)
+    notes: list[str] = []
+    with naming("--weights" if choice.weights else "--model"):
+        network = load_model(
+            choice.model, weights=choice.weights, mean=choice.mean, std=choice.std, device=place, tell=notes.append
+        )
+    subject = Subject(model=network, images=chosen, start=choice.start, device=place, notes=tuple(notes))
+    _check_pair(subject, choice)
     return subject
 
 
@@ -134,7 +128,7 @@ def _slice(whole: ImageSet, *, start: int, count: int | None) -> ImageSet:
     return whole.subset(start, None if count is None else min(count, len(whole) - start))
 
 
-def _check_pair(subject: Subject, *, model: str, images: str) -> None:
+def _check_pair(subject: Subject, choice: Choice) -> None:
     first = range(subject.start, subject.start + 1)
     pixels = subject.pixels(first)
     try:
@@ -145,7 +139,7 @@ def _check_pair(subject: Subject, *, model: str, images: str) -> None:
         size = " x ".join(str(side) for side in pixels.shape[1:])
         reason = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise MassmoverError(
-            f"--model {model} cannot take the {size} images of --data {images} ({reason}): "
+            f"--model {choice.model} cannot take the {size} images of --data {choice.data} ({reason}): "
             "choose a model and images that belong together"
         ) from None
     with naming("--data"):
@@ -168,25 +162,36 @@ def file_checksum(path: str | None) -> str | None:
     return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def fitting_batch_size(subject: Subject, *, window: int | None, processes: int) -> int:
+def fitting_batch_size(subject: Subject, settings: Settings, *, processes: int) -> int:
     """As many images as a quarter of the free memory holds with their plans, and no more than 100.
 
     Results are saved after each batch, so that a larger one would only lose more when a run is killed. Exact transport
     takes minutes for a photograph, so a batch of those is as large as the judge has threads.
     """
     channels, height, width = subject.images.images.shape[1:]
+    window = settings.window
     reach_down, reach_across = (side - 1 if window is None else min(window // 2, side - 1) for side in (height, width))
     moves = (2 * reach_down + 1) * (2 * reach_across + 1)
     per_image = channels * height * width * (moves * 8 * 6 + 4 * 200)  # six copies of a float64 plan, and the network
     on_card = subject.device.type == "cuda"
     free = torch.cuda.mem_get_info(subject.device)[0] if on_card else free_memory() // processes
-    soon_judged = max(BATCH_NUMBERS // subject.numbers_per_image, os.cpu_count() or 1)
+    soon_judged = max(BATCH_NUMBERS // subject.numbers_per_image, torch.get_num_threads())
     return int(max(1, min(100, soon_judged, free // 4 // per_image)))
 
 
-def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that may still be used: what the machine has free, or less where a container is given less."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def free_memory(groups: Path = Path("/sys/fs/cgroup"), *, machine: Path = Path("/proc/meminfo")) -> int:
+    """Bytes that may still be used: what the machine can spare, or less where a container is given less.
+
+    Linux says what is available, caches that it would give up included; elsewhere half of the memory is assumed.
+    """
+    try:
+        available = re.search(r"^MemAvailable:\s+(\d+) kB$", machine.read_text(), re.MULTILINE)
+    except OSError:
+        available = None
+    if available is not None:
+        free = 1024 * int(available.group(1))
+    else:
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     for limit, used in CONTAINER_FILES:
         try:
             free = min(free, int((groups / limit).read_text()) - int((groups / used).read_text()))

@@ -58,7 +58,7 @@ def at_radius(
         "successes": len(broken),
         "violations": sum(record.violation is not None for record in here),
         "carried": sum(record.carried_from is not None for record in here),
-        "attack_successes": sum(record.attack_success for record in here),
+        "attack_successes": sum(record.attack_success is True for record in here),
     }
 
 

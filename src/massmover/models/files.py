@@ -115,6 +115,10 @@ class Kind(NamedTuple):
     advice: str  # for a file that cannot be read
 
 
+WEIGHTS = (
+    "It most likely holds weights without a network: pass it as weights= (--weights on the command line) and name an "
+    "architecture."
+)
 PICKLE = (
     "It is most likely a pickle, which can run code when opened. Save the model with torch.export.save (.pt2), or its "
     "weights as .safetensors."
@@ -122,7 +126,7 @@ PICKLE = (
 SCRIPT = Kind(
     "TorchScript",
     read_torchscript,
-    "If it holds weights only, convert them to .safetensors and name an architecture; if it holds a pickled module, "
+    "If it holds weights only, pass it as weights= (--weights) and name an architecture; if it holds a pickled module, "
     "load it in a function of your own and pass package.module:function.",
 )
 EXPORTED = Kind("torch.export", read_exported, "Write it again with torch.export.save.")
@@ -132,6 +136,7 @@ REFUSED: Mapping[str, str] = {
     "package.module:function.",
     ".safetensors": "It holds weights without a network: pass it as weights= (--weights on the command line) and name "
     "an architecture.",
-    **dict.fromkeys((".pth", ".pkl", ".pickle", ".bin", ".ckpt"), PICKLE),
+    **dict.fromkeys((".pth", ".bin", ".ckpt", ".tar"), WEIGHTS),
+    **dict.fromkeys((".pkl", ".pickle"), PICKLE),
 }
 FILE_SUFFIXES = frozenset({*KINDS, *REFUSED})

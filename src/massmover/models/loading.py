@@ -33,14 +33,16 @@ def load_model(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     device: torch.device | str | None = None,
+    tell: Callable[[str], None] = lambda note: None,
 ) -> nn.Module:
     """Return a classifier in eval mode that takes images in [0, 1].
 
     The name is one of four kinds:
 
     - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-certified`), which brings its weights;
-    - an architecture (`lenet`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified
-      trains), which needs a safetensors file as `weights`;
+    - an architecture (`lenet`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified trains), which
+      needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or inside a
+      checkpoint;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading
       weights never runs any;
@@ -48,7 +50,8 @@ def load_model(
       Both hold programs, so open only files you trust.
 
     Pass `mean` and `std`, one number for each channel, if the model was trained on
-    normalised images; it is then wrapped in `Normalised`.
+    normalised images; it is then wrapped in `Normalised`.  `tell` hears in one line what was
+    done to make weights fit: which part of a checkpoint was taken, which prefix dropped.
     """
     if (mean is None) != (std is None):
         raise MassmoverError(f"Mean and std belong together; only {'mean' if std is None else 'std'} was given.")
@@ -64,7 +67,7 @@ def load_model(
             untrained = f"{name}()" if name in ARCHITECTURES else "PotentialNetwork"
             raise MassmoverError(
                 f"{name} is an architecture, and random weights are pointless to measure: pass weights=, "
-                f"a .safetensors file (--weights on the command line). "
+                f"a .safetensors, .pt or .pth file (--weights on the command line). "
                 f"For an untrained network call massmover.models.{untrained}."
             )
         if name == POTENTIALS:
@@ -86,7 +89,9 @@ def load_model(
     if weights is not None:
         if isinstance(model, FunctionModel):
             raise MassmoverError(f"{name} returned a plain function, which has no weights to load; drop weights.")
-        load_weights(model, weights)
+        note = load_weights(model, weights)
+        if note:
+            tell(note)
     if mean is not None and std is not None:
         model = Normalised(model, mean, std)
     return moved(model, device=device).eval()

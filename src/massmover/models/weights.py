@@ -1,20 +1,27 @@
-"""Weights on disk: safetensors only, so that opening a file never runs code from it."""
+"""Weights on disk: safetensors, and state dicts of `torch.save` read so that nothing in the file is ever run."""
 
 from __future__ import annotations
 
-import importlib
 import os
+import re
 import tempfile
+import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from typing import NamedTuple
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from massmover.types import MassmoverError
 
-PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".tar"})
+STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".tar"})  # what people name files of torch.save
+# Where a state dict is kept inside a checkpoint; the first that is there is taken.
+WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "ema")
+PREFIXES = ("module.", "_orig_mod.")  # of nn.DataParallel, and of torch.compile
+SAFE_TORCH = (2, 6)  # older releases can be made to run code with weights_only=True as well (CVE-2025-32434)
 SHOWN = 8  # how many differing keys an error lists before it says "and n more"
 
 
@@ -27,10 +34,9 @@ def save_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix != ".safetensors":
         raise MassmoverError(f"Weights are saved as safetensors; got {target.name}. Use a name ending in .safetensors.")
-    library = safetensors_torch()
     # Clones: safetensors refuses tensors that share memory, as tied weights do.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    contents: bytes = library.save(state)
+    contents: bytes = safetensors.torch.save(state)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
     try:
@@ -47,34 +53,133 @@ def save_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Fill a model with the weights in a safetensors file, or say exactly how the two differ."""
-    source = Path(path)
-    fill(model, read_weights(source), origin=str(source))
+class Weights(NamedTuple):
+    """Named tensors, and what was done to get at them."""
+
+    tensors: dict[str, Tensor]
+    steps: tuple[str, ...] = ()  # empty where the file held just these
 
 
-def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Return the named tensors in a safetensors file."""
+def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> str:
+    """Fill a model with the weights in a file, or say exactly how the two differ.
+
+    The file is safetensors, or a state dict written by `torch.save` (`.pt`, `.pth`), alone or inside a checkpoint.
+    Returns what was done to make it fit, in one line; empty where nothing was.
+    """
     source = Path(path)
-    if source.suffix.lower() in PICKLE_SUFFIXES:
-        raise MassmoverError(
-            f"{source} looks like a pickle, which can run code when opened; weights are read from .safetensors only. "
-            "If you trust the file, convert it once: "
-            f"safetensors.torch.save_file(torch.load({source.name!r}, map_location='cpu', weights_only=True), "
-            f"{source.with_suffix('.safetensors').name!r})."
-        )
-    if source.suffix.lower() != ".safetensors":
-        raise MassmoverError(f"Weights are read from .safetensors files only; got {source}.")
+    found = without_prefixes(read_weights(source), needed=model.state_dict())
+    fill(model, found.tensors, origin=str(source))
+    return f"{source}: {' and '.join(found.steps)}" if found.steps else ""
+
+
+def read_weights(path: str | os.PathLike[str]) -> Weights:
+    """Return the named tensors in a file."""
+    source = Path(path)
+    suffix = source.suffix.lower()
+    if suffix not in {".safetensors", *STATE_SUFFIXES}:
+        raise MassmoverError(f"Weights are read from .safetensors, .pt and .pth files only; got {source}.")
     if not source.is_file():
         raise MassmoverError(f"There is no weights file {source.absolute()}. Check the path.")
-    library = safetensors_torch()
+    return unwrapped(read_saved(source), source=source) if suffix in STATE_SUFFIXES else read_safetensors(source)
+
+
+def read_safetensors(source: Path) -> Weights:
+    """Return what a safetensors file holds."""
     try:
-        state: dict[str, Tensor] = library.load(source.read_bytes())
+        return Weights(safetensors.torch.load(source.read_bytes()))
     except Exception as error:  # the library raises its own class, and KeyError for a dtype it does not know
         raise MassmoverError(
             f"{source} cannot be read as safetensors ({error}). Download or convert it again."
         ) from error
-    return state
+
+
+def read_saved(source: Path) -> object:
+    """Return what a file of `torch.save` holds, if that is numbers, names and plain containers; nothing is run."""
+    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if release < SAFE_TORCH:
+        raise MassmoverError(
+            f"{source} is a pickle, which only torch {SAFE_TORCH[0]}.{SAFE_TORCH[1]} and newer open without running "
+            f"code from it; this is {torch.__version__}. Upgrade torch, or convert the file to .safetensors."
+        )
+    if holds_program(source):
+        raise MassmoverError(f"{source} is a whole model: pass it as model (--model), without weights.")
+    try:
+        with warnings.catch_warnings():  # of other pickle protocols, and of storages of old files
+            warnings.simplefilter("ignore", UserWarning)
+            found: object = torch.load(source, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises UnpicklingError, RuntimeError, EOFError, KeyError and others
+        blocked = re.search(r"GLOBAL (\S+)", str(error))
+        if blocked is None:
+            raise MassmoverError(
+                f"{source} cannot be read as a file of torch.save ({type(error).__name__}). Download or save it again."
+            ) from error
+        raise MassmoverError(
+            f"{source} holds {blocked[1]} beside numbers, and building it could run code, so it is not opened. "
+            "If you trust the file, save its numbers once: torch.save(torch.load(FILE, weights_only=False)"
+            "['state_dict'], 'weights.pt'), with the name under which the file keeps them."
+        ) from error
+    return found
+
+
+def holds_program(source: Path) -> bool:
+    """Whether a file is TorchScript or of `torch.export`: programs, not weights."""
+    if not zipfile.is_zipfile(source):
+        return False
+    with zipfile.ZipFile(source) as archive:
+        inside = {name.rpartition("/")[2] for name in archive.namelist()}
+    return "constants.pkl" in inside or "archive_format" in inside or "serialized_exported_program.json" in inside
+
+
+def unwrapped(found: object, *, source: Path) -> Weights:
+    """Return the state dict inside a checkpoint: under one of the usual names, in a list of one, or by itself."""
+    taken, left = "", ""
+    while not is_state(found):
+        inside = found if isinstance(found, Mapping) else {}
+        names = [name for name in WRAPPERS if isinstance(inside.get(name), (Mapping, list, tuple))]
+        if isinstance(found, (list, tuple)) and len(found) == 1:
+            found, taken = found[0], f"{taken}[0]"
+        elif names:
+            found, taken = inside[names[0]], f"{taken}[{names[0]!r}]"
+            left = f" (left {', '.join(names[1:])})" if names[1:] else left
+        else:
+            raise MassmoverError(
+                f"{source} holds {described(found)}{f' under {taken}' if taken else ''} and no state dict, alone or "
+                f"under {', '.join(WRAPPERS)}. Save one: torch.save(model.state_dict(), {source.name!r})."
+            )
+    assert isinstance(found, Mapping)
+    tensors = dict(found)
+    odd = [name for name, value in tensors.items() if value.layout != torch.strided]
+    if odd:
+        raise MassmoverError(f"The weights in {source} are sparse in {listed(odd)}. Save them dense.")
+    return Weights(tensors, (f"took {taken}{left}",) if taken else ())
+
+
+def is_state(found: object) -> bool:
+    """Whether something is a state dict: names with tensors."""
+    return (
+        isinstance(found, Mapping)
+        and len(found) > 0
+        and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items())
+    )
+
+
+def described(found: object) -> str:
+    """Return what something is, short enough for one line."""
+    if isinstance(found, Mapping):
+        return f"a dictionary of {listed([str(name) for name in found])}" if found else "an empty dictionary"
+    return f"a list of {len(found)}" if isinstance(found, (list, tuple)) else f"a {type(found).__name__}"
+
+
+def without_prefixes(weights: Weights, *, needed: Mapping[str, Tensor]) -> Weights:
+    """Drop what wrappers put before every name, unless the model has just these names."""
+    tensors, stripped = weights.tensors, ""
+    while tensors.keys() != needed.keys():
+        prefix = next((prefix for prefix in PREFIXES if all(name.startswith(prefix) for name in tensors)), None)
+        if prefix is None or not tensors:
+            break
+        tensors = {name[len(prefix) :]: value for name, value in tensors.items()}
+        stripped += prefix
+    return Weights(tensors, (*weights.steps, f"dropped {stripped!r} before every name") if stripped else weights.steps)
 
 
 def fill(model: nn.Module, state: Mapping[str, Tensor], *, origin: str) -> None:
@@ -142,13 +247,3 @@ def current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def safetensors_torch() -> ModuleType:
-    """Import safetensors when it is first needed, since the core of the package works without it."""
-    try:
-        return importlib.import_module("safetensors.torch")
-    except ImportError as error:
-        raise MassmoverError(
-            "Weights need the safetensors package, which is not installed. Run: pip install 'massmover[data]'"
-        ) from error

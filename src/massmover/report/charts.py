@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from massmover.report.intervals import percent
 from massmover.report.loading import Run
-from massmover.report.paper import RADII_PIXELS, PaperCurve, curves_for
+from massmover.report.paper import RADII_PIXELS, VICTIMS, PaperCurve, curves_for
 from massmover.report.svg import Frame, RadiusScale, element, path_of, words
 
 
@@ -25,43 +26,60 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def accuracy_chart(runs: Sequence[Run], *, width: int, height: int) -> Markup:
-    """Accuracy against radius x pixels: the runs as solid lines, the paper's curves dashed."""
-    frame = Frame(left=46, top=14, right=width - 14, bottom=height - 46)
-    paper = paper_curves(runs)
+def accuracy_chart(runs: Sequence[Run], *, width: int, height: int, paper: Sequence[PaperCurve] = ()) -> Markup:
+    """Accuracy against radius x pixels with 95 % intervals: the runs as solid lines, the paper's curves dashed."""
+    frame = Frame(left=46, top=14, right=width - 18, bottom=height - 46)
     radii = [radius for run in runs for radius, _ in run.curve() if radius > 0] + (list(RADII_PIXELS) if paper else [])
     scale = RadiusScale(low=min(radii, default=1.0), high=max(radii, default=10.0), frame=frame)
     pieces = [_grid(frame, scale)]
-    for number_, curve in enumerate(paper):
-        points = [
-            (scale(radius), _up(frame, value / 100)) for radius, value in zip(RADII_PIXELS, curve.percent, strict=True)
-        ]
-        pieces.append(element("path", d=path_of(points), class_=f"paper p{number_}", fill="none"))
-        pieces.extend(
-            _dot(*point, f"{curve.name}, {number(radius)}: {value} %", class_=f"paper-dot p{number_}")
-            for point, radius, value in zip(points, RADII_PIXELS, curve.percent, strict=True)
-        )
+    for series, curve in enumerate(paper):
+        pieces.extend(_paper_line(curve, series, frame=frame, scale=scale))
     for series, run in enumerate(runs):
-        points = [(scale(radius), _up(frame, accuracy)) for radius, accuracy in run.curve()]
-        pieces.append(element("path", d=path_of(points), class_=f"line s{series % 6}", fill="none"))
-        pieces.extend(
-            _dot(
-                *point,
-                f"{run.name}, {number(radius) if radius else 'clean'}: {accuracy:.1%}",
-                class_=f"dot s{series % 6}",
-            )
-            for point, (radius, accuracy) in zip(points, run.curve(), strict=True)
-        )
+        pieces.append(_band(run, series, frame=frame, scale=scale))
+    for series, run in enumerate(runs):
+        pieces.extend(_run_line(run, series, frame=frame, scale=scale))
     label = "Accuracy against radius"
     return element(
         "svg", *pieces, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_="chart accuracy-chart"
     )
 
 
-def paper_curves(runs: Sequence[Run]) -> tuple[PaperCurve, ...]:
-    """The paper's curves, where every run is on the data they belong to."""
+def _paper_line(curve: PaperCurve, series: int, *, frame: Frame, scale: RadiusScale) -> list[Markup]:
+    pairs = list(zip(RADII_PIXELS, curve.percent, strict=True))
+    points = [(scale(radius), _up(frame, value / 100)) for radius, value in pairs]
+    dots = [
+        _dot(*point, f"{curve.name}, {number(radius)}: {value} %", class_=f"paper-dot p{series}")
+        for point, (radius, value) in zip(points, pairs, strict=True)
+    ]
+    return [element("path", d=path_of(points), class_=f"paper p{series}", fill="none"), *dots]
+
+
+def _band(run: Run, series: int, *, frame: Frame, scale: RadiusScale) -> Markup:
+    """The 95 % intervals as one area."""
+    intervals = [(scale(radius), run.interval(accuracy)) for radius, accuracy in run.curve()]
+    above = [(x, _up(frame, interval.high)) for x, interval in intervals]
+    below = [(x, _up(frame, interval.low)) for x, interval in reversed(intervals)]
+    return element("path", d=f"{path_of([*above, *below])} Z", class_=f"band s{series}")
+
+
+def _run_line(run: Run, series: int, *, frame: Frame, scale: RadiusScale) -> list[Markup]:
+    points = [(scale(radius), _up(frame, accuracy)) for radius, accuracy in run.curve()]
+    dots = [
+        _dot(
+            *point,
+            f"{run.name}, {number(radius) if radius else 'clean'}: {accuracy:.1%} ({percent(run.interval(accuracy))})",
+            class_=f"dot s{series}",
+        )
+        for point, (radius, accuracy) in zip(points, run.curve(), strict=True)
+    ]
+    return [element("path", d=path_of(points), class_=f"line s{series}", fill="none"), *dots]
+
+
+def paper_curves(runs: Sequence[Run], *, asked: bool = False) -> tuple[PaperCurve, ...]:
+    """The paper's curves: for its own victim, or when asked for, where every run is on the data they belong to."""
     found = {curves_for(run.settings.data, run.shape) for run in runs}
-    return found.pop() if len(found) == 1 else ()
+    own = all(run.manifest["weights"]["checksum"] in VICTIMS for run in runs)
+    return found.pop() if len(found) == 1 and (own or asked) else ()
 
 
 def _up(frame: Frame, share: float) -> float:
@@ -75,21 +93,21 @@ def _dot(x: float, y: float, tip: str, *, class_: str) -> Markup:
 
 def _grid(frame: Frame, scale: RadiusScale) -> Markup:
     pieces = []
-    for percent in (0, 25, 50, 75, 100):
-        y = _up(frame, percent / 100)
+    for height in (0, 25, 50, 75, 100):
+        y = _up(frame, height / 100)
         pieces.append(element("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="grid"))
-        pieces.append(words(frame.left - 8, y + 4, f"{percent} %", text_anchor="end"))
+        pieces.append(words(frame.left - 8, y + 4, f"{height} %", text_anchor="end"))
     pieces.append(words(frame.left, frame.bottom + 18, "clean", text_anchor="middle"))
     middle = frame.left + scale.zero_width / 2
     for x in (middle - 3, middle + 3):  # the axis is broken between 0 and the first radius
         pieces.append(element("line", x1=x - 3, x2=x + 3, y1=frame.bottom + 6, y2=frame.bottom - 6, class_="tick"))
-    last = frame.left + 4
+    end = frame.left + 14  # of the last name written
     for mark in scale.ticks():
-        x = scale(mark)
+        x, half = scale(mark), 3.6 * len(number(mark))
         pieces.append(element("line", x1=x, x2=x, y1=frame.bottom, y2=frame.bottom + 4, class_="tick"))
-        if x - last > 26:
+        if x - half > end + 4:
             pieces.append(words(x, frame.bottom + 18, number(mark), text_anchor="middle"))
-            last = x
+            end = x + half
     centre = (frame.left + frame.right) / 2
     pieces.append(words(centre, frame.bottom + 38, "radius × pixels", text_anchor="middle", class_="axis"))
     return element("g", *pieces)
@@ -117,6 +135,7 @@ def breaking_chart(run: Run, *, width: int, height: int) -> Markup:
     frame = Frame(left=14, top=24, right=width - 14, bottom=height - 46)
     highest = max(max(bar.images for bar in bars), 1)
     step = frame.width / len(bars)
+    crowded = step < 36  # the names of the bars would touch
     pieces = [element("line", x1=frame.left, x2=frame.right, y1=frame.bottom, y2=frame.bottom, class_="tick")]
     for place, bar in enumerate(bars):
         tall = frame.height * bar.images / highest
@@ -134,7 +153,8 @@ def breaking_chart(run: Run, *, width: int, height: int) -> Markup:
         pieces.append(element("g", box, class_="tip", data_tip=tip))
         middle = x + step / 2
         pieces.append(words(middle, frame.bottom - tall - 6, str(bar.images), text_anchor="middle", class_="count"))
-        pieces.append(words(middle, frame.bottom + 18, bar.name, text_anchor="middle"))
+        name = bar.name.replace(" ", "") if crowded else bar.name
+        pieces.append(words(middle, frame.bottom + 18, name, text_anchor="middle"))
     centre = (frame.left + frame.right) / 2
     pieces.append(words(centre, frame.bottom + 38, "smallest radius × pixels", text_anchor="middle", class_="axis"))
     label = "Distribution of smallest radii"

@@ -15,21 +15,21 @@ from matplotlib.figure import Figure
 from massmover.drawing import draw_example, name_panels
 from massmover.report import charts, gallery
 from massmover.report.loading import Run
+from massmover.report.palette import colours
 from massmover.report.paper import RADII_PIXELS
 
-COLOURS = ("#0b62a4", "#c2500a", "#0a7d5c", "#9a3d7a", "#8a6d00", "#4b5563")
 PAPER_STYLES = (("#8b8577", "--"), ("#a8793a", ":"), ("#6b7f94", "-."))
 BAR_COLOURS = {"mistake": "#b42318", "broken": "#0b62a4", "standing": "#0a7d5c"}
 EXAMPLES = 6
 TYPES = ("png", "pdf")
 
 
-def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write every chart in both formats and return the files."""
+def write_figures(runs: Sequence[Run], folder: Path, *, paper: bool = False) -> list[Path]:
+    """Write every chart in both formats and return the files; `paper` adds the paper's curves for any model."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn: dict[str, Figure] = {"accuracy": accuracy_figure(runs)}
+    drawn: dict[str, Figure] = {"accuracy": accuracy_figure(runs, paper=paper)}
     for run in runs:
-        tail = f"-{run.name}" if len(runs) > 1 else ""
+        tail = f"-{run.name.replace('/', '-')}" if len(runs) > 1 else ""
         drawn[f"smallest-radii{tail}"] = breaking_figure(run)
         drawn[f"confusion{tail}"] = confusion_figure(run)
         if gallery.available([run]):
@@ -43,14 +43,17 @@ def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     return written
 
 
-def accuracy_figure(runs: Sequence[Run]) -> Figure:
-    """Accuracy against radius x pixels, with the paper's curves where they apply."""
+def accuracy_figure(runs: Sequence[Run], *, paper: bool = False) -> Figure:
+    """Accuracy against radius x pixels with 95 % intervals, and the paper's curves where they apply."""
     figure = Figure(figsize=(6.4, 3.8))
     axes = figure.add_subplot()
-    for curve, (colour, style) in zip(charts.paper_curves(runs), PAPER_STYLES, strict=False):
+    for curve, (colour, style) in zip(charts.paper_curves(runs, asked=paper), PAPER_STYLES, strict=False):
         axes.plot(RADII_PIXELS, curve.percent, style, color=colour, linewidth=1.2, label=curve.name)
-    for run, colour in zip(runs, COLOURS * len(runs), strict=False):
+    for run, (colour, _) in zip(runs, colours(len(runs)), strict=True):
         points = [(radius, 100 * accuracy) for radius, accuracy in run.curve() if radius > 0]
+        ends = [run.interval(accuracy / 100) for _, accuracy in points]
+        low, high = [100 * end.low for end in ends], [100 * end.high for end in ends]
+        axes.fill_between([radius for radius, _ in points], low, high, color=colour, alpha=0.13, linewidth=0)
         name = f"{run.name} (clean {100 * run.summary['clean_accuracy']:.1f} %)"
         axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=2, label=name)
     axes.set(xscale="log", xlabel="radius × pixels", ylabel="accuracy, %", ylim=(-2, 102))
@@ -88,8 +91,9 @@ def confusion_figure(run: Run) -> Figure:
                 axes.text(column, row, str(counts[label, answer]), ha="center", va="center", fontsize=8)
     places = range(len(classes))
     axes.set(xlabel="answer under attack", ylabel="label", xticks=places, yticks=places)
-    axes.set_xticklabels([str(name) for name in classes])
-    axes.set_yticklabels([str(name) for name in classes])
+    slant = 90 if run.class_names else 0
+    axes.set_xticklabels([run.class_name(label) for label in classes], rotation=slant)
+    axes.set_yticklabels([run.class_name(label) for label in classes])
     return figure
 
 
@@ -102,7 +106,9 @@ def examples_figure(run: Run) -> Figure:
     for line, (record, row) in zip(grid, rows, strict=True):
         draw_example(line, *(run.examples[name][row] for name in ("original", "adversarial", "moves")))
         line[0].set_ylabel(
-            f"{record.prediction_before} → {record.prediction_after}\n≤ {record.radius_pixels:.4g}", fontsize=9
+            f"{run.class_name(record.prediction_before)} → {run.class_name(record.prediction_after)}\n"
+            f"≤ {record.radius_pixels:.4g}",
+            fontsize=9,
         )
     name_panels(grid[0])
     return figure

@@ -18,25 +18,37 @@ class Card(NamedTuple):
     """One example, ready to be shown."""
 
     run: str
+    anchor: str  # to link to
     image: int  # its number in the data set
     label: int
-    before: int
-    after: int
-    radius: float  # all three in radius x pixels
+    name: str  # of its class
+    before: str  # answers, by name
+    after: str
+    radius: float  # all three in pixels; times `scale` they are radius x pixels
     cost: float
     distance: float | None
+    scale: float
     share: float  # of the budget, by exact distance
+    first: bool  # at the smallest radius that broke the image
     original: str
     adversarial: str
     difference: str
     plan: Markup
+    detail: pictures.Detail | None  # what part of the image the plan is drawn for; None for the whole
+    moves: str
+    sides: tuple[int, int]  # rows and columns
+    channels: int
 
 
 def cards(runs: Sequence[Run], *, limit: int = CARDS) -> list[Card]:
     """Examples to show: every class gets its turn, smaller radii first, clean mistakes left out."""
     found: list[Card] = []
-    for run in runs:
-        found.extend(_card(run, record, row) for record, row in turns(run)[: max(1, limit // len(runs))])
+    for place, run in enumerate(runs):
+        number = place + 1 if len(runs) > 1 else None
+        verdicts = run.verdicts()
+        for record, row in turns(run)[: max(1, limit // len(runs))]:
+            first = verdicts[record.index].radius == record.radius
+            found.append(_card(run, record, row, number=number, first=first))
     return found
 
 
@@ -62,23 +74,38 @@ def turns(run: Run) -> list[tuple[Record, int]]:
     return [pair for _, pair in sorted(dealt, key=lambda entry: (entry[0], entry[1][0].label))]
 
 
-def _card(run: Run, record: Record, row: int) -> Card:
+def anchor(run: Run, record: Record, *, number: int | None) -> str:
+    """The address of an example within the page; `number` tells runs apart where there are several."""
+    place = f"image-{record.index}-radius-{record.radius_pixels:.4g}"
+    return place if number is None else f"run-{number}-{place}"
+
+
+def _card(run: Run, record: Record, row: int, *, number: int | None, first: bool) -> Card:
     assert run.examples is not None
-    original, adversarial = run.examples["original"][row], run.examples["adversarial"][row]
+    original, adversarial, moves = (run.examples[name][row] for name in ("original", "adversarial", "moves"))
     spent = record.cost if record.distance is None else record.distance
-    title = f"Where the mass of image {record.index} went"
+    rows, columns = original.shape[1:]
+    part = pictures.detail(moves, height=rows, width=columns)
     return Card(
         run=run.name,
+        anchor=anchor(run, record, number=number),
         image=record.index,
         label=record.label,
-        before=record.prediction_before,
-        after=int(run.examples["prediction"][row]),
-        radius=record.radius_pixels,
-        cost=record.cost * run.scale,
-        distance=None if record.distance is None else record.distance * run.scale,
+        name=run.class_name(record.label),
+        before=run.class_name(record.prediction_before),
+        after=run.class_name(int(run.examples["prediction"][row])),
+        radius=record.radius,
+        cost=record.cost,
+        distance=record.distance,
+        scale=run.scale,
         share=min(1.0, spent / record.radius) if record.radius > 0 else 0.0,
+        first=first,
         original=pictures.picture(original),
         adversarial=pictures.picture(adversarial),
         difference=pictures.difference(original, adversarial),
-        plan=pictures.arrows(original, run.examples["moves"][row], title=title),
+        plan=pictures.arrows(original, moves, title=f"Where the mass of image {record.index} went"),
+        detail=part if part.side < max(rows, columns) else None,
+        moves=pictures.packed_moves(moves),
+        sides=(rows, columns),
+        channels=len(original),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,19 @@ from numpy.typing import NDArray
 from massmover.evaluation.settings import Settings, settings_from_json
 from massmover.evaluation.store import Record, RunFolder, read_json, read_records
 from massmover.evaluation.summary import smallest_radii
+from massmover.report.classes import class_names
+from massmover.report.intervals import Interval, wilson
 from massmover.types import MassmoverError
 
 COLUMNS = ("index", "radius", "label", "prediction", "original", "adversarial", "moves")
+
+
+class ClassRow(NamedTuple):
+    """One class: how many of its images are right, clean and at each radius."""
+
+    label: int
+    images: int
+    right: tuple[int, ...]  # in the order of the run's curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +41,7 @@ class Run:
     records: list[Record]
     summary: dict[str, Any]
     examples: dict[str, NDArray[Any]] | None
+    class_names: tuple[str, ...] = ()  # by label; numbers stand in for what is missing
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -46,6 +58,45 @@ class Run:
         """The classes that occur, as labels or as answers."""
         answers = {record.prediction_after for record in self.records}
         return sorted({record.label for record in self.records} | answers)
+
+    @property
+    def images(self) -> int:
+        """How many images were evaluated."""
+        return int(self.summary["images"])
+
+    def class_name(self, label: int) -> str:
+        """What a class is called."""
+        return self.class_names[label] if 0 <= label < len(self.class_names) else str(label)
+
+    def interval(self, accuracy: float) -> Interval:
+        """The 95 % interval of an accuracy measured on the images of this run."""
+        return wilson(round(accuracy * self.images), self.images)
+
+    def verdicts(self) -> dict[int, Record]:
+        """Per image the record that decides: its first success, or else its last failure."""
+        found: dict[int, Record] = {}
+        for record in sorted(self.records, key=lambda record: (record.index, record.radius)):
+            if record.index not in found or not found[record.index].success:
+                found[record.index] = record
+        return found
+
+    def by_class(self) -> list[ClassRow]:
+        """Accuracy of every class that occurs as a label, at every point of the curve."""
+        verdicts = self.verdicts().values()
+        ends = [0.0, *(float(point["radius"]) for point in self.summary["accuracy"] if point["radius"] > 0)]
+        rows = []
+        for label in sorted({record.label for record in verdicts}):
+            here = [record for record in verdicts if record.label == label]
+            sound = [record for record in here if not record.clean_mistake]
+            right = (sum(not (record.success and record.radius <= end) for record in sound) for end in ends)
+            rows.append(ClassRow(label, len(here), tuple(right)))
+        return rows
+
+    def survivors(self) -> list[Record]:
+        """Images that stood at the largest radius, those that came closest to breaking first."""
+        standing = [record for record in self.verdicts().values() if not (record.success or record.clean_mistake)]
+        known = [record for record in standing if record.margin is not None]
+        return sorted(known, key=lambda record: (record.margin, record.index))
 
     def curve(self) -> list[tuple[float, float]]:
         """Accuracy at each radius x pixels, starting with the clean accuracy at 0."""
@@ -64,6 +115,28 @@ class Run:
             (record.label, record.prediction_after if record.success else record.prediction_before) for record in here
         ]
         return Counter(counted)
+
+
+def load_runs(folders: Sequence[Path], *, names: tuple[str, ...] = ()) -> list[Run]:
+    """Read finished runs and give them names that differ; `names` of classes take the place of the runs' own."""
+    runs = [load_run(folder) for folder in folders]
+    titles = distinct([folder.resolve() for folder in folders])
+    return [
+        replace(run, name=title, class_names=names or run.class_names) for run, title in zip(runs, titles, strict=True)
+    ]
+
+
+def distinct(folders: Sequence[Path]) -> list[str]:
+    """A name for each folder: its own, with as many of its parents as tell it from the others; a number for a twin."""
+    names = []
+    for number, folder in enumerate(folders):
+        others = [other for other in folders if other != folder]
+        depth = 1
+        while any(other.parts[-depth:] == folder.parts[-depth:] for other in others):
+            depth += 1
+        twins = sum(other == folder for other in folders[:number])
+        names.append(str(Path(*folder.parts[-depth:])) + (f" ({twins + 1})" if twins else ""))
+    return names
 
 
 def load_run(path: Path) -> Run:
@@ -85,6 +158,7 @@ def load_run(path: Path) -> Run:
         records=read_records(folder.records),
         summary=read_json(folder.summary),
         examples=_examples(folder.examples) if folder.examples.exists() else None,
+        class_names=class_names(manifest, data=settings.data),
     )
 
 

@@ -6,7 +6,7 @@ import base64
 import math
 import struct
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -19,6 +19,8 @@ Array = NDArray[Any]
 
 GONE, ARRIVED = (0, 114, 178), (230, 97, 1)  # blue where mass left, orange where it arrived
 CHANNEL_CLASSES = ("red", "green", "blue")
+LARGEST_WHOLE = 64  # pixels a side up to which a plan is drawn over the whole image
+DETAIL = 20  # pixels a side of the part that is drawn of a larger one
 
 
 def png(pixels: Array) -> str:
@@ -52,16 +54,53 @@ def difference(original: Array, adversarial: Array) -> str:
     return png(pixels)
 
 
+class Detail(NamedTuple):
+    """The square of an image that its plan is drawn in, in pixels."""
+
+    left: int
+    top: int
+    side: int
+
+
+def detail(moves: Array, *, height: int, width: int) -> Detail:
+    """The whole of a small image; of a large one the square where most mass moves, so that arrows can be seen."""
+    whole = max(height, width)
+    if whole <= LARGEST_WHOLE:
+        return Detail(0, 0, whole)
+    moving = moves[moves[:, 5] > 0][:ARROWS]
+    best, most = Detail(0, 0, DETAIL), -1.0
+    for _, y, x, *_ in moving:  # squares around each move: the fullest one wins
+        left = int(min(max(x - DETAIL // 2, 0), max(width - DETAIL, 0)))
+        top = int(min(max(y - DETAIL // 2, 0), max(height - DETAIL, 0)))
+        inside = (abs(moving[:, 1] - top - DETAIL / 2) < DETAIL / 2) & (
+            abs(moving[:, 2] - left - DETAIL / 2) < DETAIL / 2
+        )
+        mass = float(moving[inside, 5].sum())
+        if mass > most:
+            best, most = Detail(left, top, DETAIL), mass
+    return best
+
+
 def arrows(original: Array, moves: Array, *, title: str) -> Markup:
-    """The heaviest moves of the plan drawn over the faded original."""
+    """The heaviest moves of the plan drawn over the faded original, or over the part of it where most of them are."""
     channels, height, width = original.shape
     moving = moves[moves[:, 5] > 0][:ARROWS]
     heaviest = float(moving[:, 5].max()) if len(moving) else 1.0
+    part = detail(moves, height=height, width=width)
+    view = (
+        f"0 0 {width} {height}"
+        if part.side >= max(height, width)
+        else f"{part.left} {part.top} {part.side} {part.side}"
+    )
     faded = element("image", href=picture(original), width=width, height=height, class_="faded")
     drawn = [_arrow(move, heaviest=heaviest, colour=channels == 3) for move in moving if move[5] > 0.04 * heaviest]
-    return element(
-        "svg", faded, *drawn, viewBox=f"0 0 {width} {height}", role="img", aria_label=title, class_="panel plan"
-    )
+    return element("svg", faded, *drawn, viewBox=view, role="img", aria_label=title, class_="panel plan")
+
+
+def packed_moves(moves: Array) -> str:
+    """The moves of a plan as text for the page's script: channel, from row and column, to row and column, mass."""
+    rows = moves[moves[:, 5] > 0]
+    return ";".join(",".join([*(f"{int(value)}" for value in row[:5]), f"{float(row[5]):.4g}"]) for row in rows)
 
 
 def _arrow(move: Array, *, heaviest: float, colour: bool) -> Markup:
@@ -69,7 +108,7 @@ def _arrow(move: Array, *, heaviest: float, colour: bool) -> Markup:
     x, y, to_x, to_y = x + 0.5, y + 0.5, to_x + 0.5, to_y + 0.5
     length = math.hypot(to_x - x, to_y - y) or 1.0
     along_x, along_y = (to_x - x) / length, (to_y - y) / length
-    thick = 0.1 + 0.26 * math.sqrt(mass / heaviest)
+    thick = 0.2 + 0.32 * math.sqrt(mass / heaviest)
     head = min(3 * thick, 0.65 * length)
     neck_x, neck_y = to_x - head * along_x, to_y - head * along_y
     corners = [

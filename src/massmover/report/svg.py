@@ -71,7 +71,8 @@ class RadiusScale:
         return start + share * (self.frame.right - start)
 
     def ticks(self) -> list[float]:
-        """1, 2 and 5 times powers of ten within the range."""
+        """1, 2 and 5 times powers of ten within the range, and its end."""
         powers = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 1)
         marks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-        return [mark for mark in marks if self.low * 0.999 <= mark <= self.high * 1.001]
+        inside = [mark for mark in marks if self.low * 0.999 <= mark <= self.high * 1.001]
+        return [*inside, self.high] if not inside or inside[-1] < 0.8 * self.high else inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,15 @@ def random_shift(images: Tensor, *, largest: int, draws: torch.Generator) -> Ten
     which = torch.arange(B, device=images.device)
     shifted = padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, C)
     return shifted.permute(0, 3, 1, 2).contiguous()
+
+
+def checksum_of(images: Tensor, labels: Labels) -> str:
+    """The sha256 of images and labels as they are given: a run goes on with the same ones or not at all."""
+    digest = hashlib.sha256()
+    for tensor in (images, labels):
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def as_floats(images: Tensor) -> Images:

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from massmover.ranks import Ranks
 from massmover.training.adversary import moved_images
-from massmover.training.batches import as_floats, check_training_data, random_shift, scores
+from massmover.training.batches import as_floats, check_training_data, checksum_of, random_shift, scores
 from massmover.training.margins import Outcomes, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
@@ -83,7 +83,7 @@ def train(
     count = len(images) - int(recipe.held_out * len(images))
     steps = recipe.epochs * math.ceil(count / recipe.batch_size)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        run = Run.start(architecture, recipe, seed=seed, device=device)
+        run = Run.start(architecture, recipe, seed=seed, data=checksum_of(images, labels), device=device)
         if folder is not None:
             run.resume(folder)
         potentials = None if recipe.margin is None else potential_network(run.model)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class Run:
 
     recipe: Recipe
     seed: int
+    data: str  # checksum of the images and labels it trains on
     model: nn.Module
     optimiser: torch.optim.Optimizer
     average: WeightAverage
@@ -54,7 +56,9 @@ class Run:
     best: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, architecture: Callable[[], nn.Module], recipe: Recipe, *, seed: int, device: torch.device) -> Run:
+    def start(
+        cls, architecture: Callable[[], nn.Module], recipe: Recipe, *, seed: int, data: str, device: torch.device
+    ) -> Run:
         """A fresh run. Initial weights draw from the global generator, which the caller guards."""
         torch.manual_seed(seed)
         model = architecture().to(device).train()
@@ -65,7 +69,7 @@ class Run:
         else:
             optimiser = torch.optim.AdamW(model.parameters(), weight_decay=recipe.weight_decay)
         average = WeightAverage(model, decay=recipe.averaging)
-        return cls(recipe, seed, model, optimiser, average, torch.Generator().manual_seed(seed))
+        return cls(recipe, seed, data, model, optimiser, average, torch.Generator().manual_seed(seed))
 
     def end_epoch(self, line: Epoch) -> None:
         """Write the epoch down, and keep its weights if no epoch did better."""
@@ -109,11 +113,17 @@ class Run:
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        return {"recipe": dataclasses.asdict(self.recipe), "seed": self.seed}
+        shapes = {name: tuple(value.shape) for name, value in self.model.state_dict().items()}
+        network = (
+            f"{type(self.model).__name__} with {len(shapes)} tensors, {sha256(repr(shapes).encode()).hexdigest()[:12]}"
+        )
+        return {"recipe": dataclasses.asdict(self.recipe), "seed": self.seed, "data": self.data, "network": network}
 
 
 def _refuse_other_settings(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    flat = [{"seed": each["seed"], **each["recipe"]} for each in (saved, wanted)]
+    flat = [
+        {**{name: each.get(name) for name in ("seed", "data", "network")}, **each["recipe"]} for each in (saved, wanted)
+    ]
     changed = [
         f"{name}: was {flat[0].get(name)}, is {now}" for name, now in flat[1].items() if flat[0].get(name) != now
     ]

@@ -12,7 +12,6 @@ which is the same optimum with a fraction of the arcs. Either way a lower and an
 from __future__ import annotations
 
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -27,6 +26,9 @@ Array = NDArray[np.float64]
 DENSE_ARCS = 100_000  # above this many arcs the sparse path is faster, and its bounds prove themselves
 SHORT_MOVES = 3  # the sparse path starts with moves of up to this many rows and columns
 ROUNDS = 60  # of adding arcs, before bounds are returned instead of the optimum
+NEARLY = 0.01  # relative gap below which the duals tell which arcs matter
+SLACK = 0.5  # reduced cost, in pixels for power 1, up to which an arc then stays
+TILE = 8  # rows and columns of the tiles by which pairs of pixels are priced
 AGREE = 1e-9  # relative gap between the bounds below which a distance counts as exact
 
 
@@ -91,7 +93,7 @@ def distance_bounds(
     def one(index: int) -> tuple[float, float]:
         return _image_bounds(before[index], after[index], ground=ground, power=power, normalisation=normalisation)
 
-    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(threads or torch.get_num_threads()) as pool:
         pairs = list(pool.map(one, range(len(before))))
     bounds = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
     return Distances(lower=bounds[:, 0], upper=bounds[:, 1])
@@ -160,13 +162,17 @@ def _ground_cost(here: NDArray[np.int64], there: NDArray[np.int64], *, ground: G
 def _sparse_bounds(
     a: Array, b: Array, sources: NDArray[np.int64], targets: NDArray[np.int64], *, ground: Ground, power: float
 ) -> tuple[float, float]:
-    """Solve on few arcs, price all pairs, add the arcs that would pay, and repeat."""
+    """Solve on few arcs, price all pairs, add the arcs that would pay, and repeat.
+
+    Once the bounds nearly agree, arcs far from paying are left out, once. Those that carry mass have reduced cost 0 and
+    stay, so the upper bound cannot rise, and whatever was left out is priced again like any other pair.
+    """
     import ot
     from scipy.sparse import coo_matrix
 
     shape = (len(a), len(b))
     arcs = np.unique(np.concatenate([_short_arcs(sources, targets), _corner_arcs(a, b)]))
-    lower, upper = 0.0, math.inf
+    lower, upper, thinned = 0.0, math.inf, False
     for _ in range(ROUNDS):
         rows, columns = np.divmod(arcs, shape[1])
         costs = _ground_cost(sources[rows], targets[columns], ground=ground, power=power)
@@ -181,6 +187,8 @@ def _sparse_bounds(
         lower = max(lower, float(a @ (u - deficit) + b @ v))  # lowering u by its worst deficit makes the duals feasible
         if upper - lower <= AGREE * upper / 10 or len(missing) == 0:
             return min(lower, upper), upper
+        if not thinned and upper - lower <= NEARLY * upper:
+            arcs, thinned = arcs[costs - u[rows] - v[columns] <= SLACK], True
         arcs = np.unique(np.concatenate([arcs, missing]))
     return lower, upper
 
@@ -214,18 +222,45 @@ def _follow(a: Array, b: Array) -> NDArray[np.int64]:
     return np.minimum(np.searchsorted(np.cumsum(b), np.cumsum(a)), len(b) - 1)
 
 
+class _Tile(NamedTuple):
+    """Some neighbouring pixels."""
+
+    place: NDArray[np.int64]  # row and column among the tiles
+    members: NDArray[np.int64]  # numbers of its pixels
+    highest: float  # largest dual of a member
+
+
+def _tiles(pixels: NDArray[np.int64], duals: Array) -> list[_Tile]:
+    places = pixels // TILE
+    number = places[:, 0] * (places[:, 1].max() + 1) + places[:, 1]
+    order = np.argsort(number, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+    return [_Tile(places[members[0]], members, float(duals[members].max())) for members in groups]
+
+
 def _profitable_arcs(
     u: Array, v: Array, sources: NDArray[np.int64], targets: NDArray[np.int64], *, ground: Ground, power: float
 ) -> tuple[NDArray[np.int64], Array]:
-    """Arcs with negative reduced cost (the best few of each source), and each source's worst deficit."""
-    found, deficit = [], np.zeros(len(u))
-    block = max(1, 4_000_000 // len(v))
-    for start in range(0, len(u), block):
-        rows = slice(start, start + block)
-        reduced = _ground_cost(sources[rows, None], targets[None], ground=ground, power=power) - u[rows, None] - v[None]
+    """Arcs with negative reduced cost (the best few of each source), and each source's worst deficit.
+
+    Two tiles that lie farther apart than their highest duals add up to hold no such arc. Duals rise by no more than
+    distance does, so that nearly all pairs of tiles are done with at one glance, and all pairs of pixels are priced.
+    """
+    found, deficit = [np.zeros(0, np.int64)], np.zeros(len(u))
+    there = _tiles(targets, v)
+    places, highest = np.array([tile.place for tile in there]), np.array([tile.highest for tile in there])
+    for tile in _tiles(sources, u):
+        apart = np.maximum(np.abs(places - tile.place) * TILE - (TILE - 1), 0)  # rows and columns, at least
+        least = _ground_cost(apart, np.zeros_like(apart), ground=ground, power=power)
+        near = np.flatnonzero(least < tile.highest + highest)
+        if not len(near):
+            continue
+        rows, columns = tile.members, np.concatenate([there[number].members for number in near])
+        costs = _ground_cost(sources[rows, None], targets[columns][None], ground=ground, power=power)
+        reduced = costs - u[rows, None] - v[columns][None]
         deficit[rows] = np.maximum(-reduced.min(axis=1), 0)
         short = np.flatnonzero(deficit[rows] > 1e-12)  # sources that some missing arc would serve better
-        best = np.argpartition(reduced[short], min(8, len(v) - 1), axis=1)[:, :8]
+        best = np.argpartition(reduced[short], min(8, len(columns) - 1), axis=1)[:, :8]
         pays = np.take_along_axis(reduced[short], best, axis=1) < -1e-12
-        found.append(((short + start)[:, None] * len(v) + best)[pays])
+        found.append((rows[short][:, None] * len(v) + columns[best])[pays])
     return np.concatenate(found), deficit

@@ -15,13 +15,12 @@ from massmover.ball import Balls
 from massmover.geometry import gather, incoming, log_rings, neighbours, reachable, scatter
 from massmover.transport.plan import Plan
 from massmover.transport.repair import Kept, kept_moves, without_swaps
-from massmover.transport.scalars import NEVER, decreasing_root
+from massmover.transport.scalars import NEVER, decreasing_root, sectioned_root
 from massmover.types import Flows, Images, PerChannel, PerImage
 
 SEND_BACK_SWEEPS = 8  # in the search; the final repair sweeps until it is done. The kernels have their own copy
 STEEPEST = 1e37  # potentials beyond this count as this: differences must not overflow
 LEAST_MOBILE = 1e-6
-WARM_STEPS, COLD_STEPS = 6, 40  # of the root finder in the search, with and without a price to begin with
 PROOF_NUMBERS = 2_000_000  # of a written-out plan at a time: 16 MB in float64
 
 
@@ -76,32 +75,47 @@ class Priced(NamedTuple):
 class Rows(NamedTuple):
     """The rows of a potential's plan at any price, without writing them out.
 
-    Row i sends x_i softmax_r(sums_ir - price cost_r) to ring r. The sums are logarithms, the potential of the pixel
-    itself first and then the log-sum-exp over each ring, so no range of potentials can overflow or vanish.
+    Row i sends x_i softmax_r(sums_ir - (price - near) cost_r) to ring r. The sums are logarithms, the potential of the
+    pixel itself first and then the log-sum-exp over each ring, so no range of potentials can overflow or vanish. They
+    are taken at a price near the one that is looked for: a toll rounded to float32 would make the cost a staircase.
     """
 
-    sums: Tensor  # (B, C, 1 + R, H, W)
+    sums: Tensor  # (B, C, 1 + R, H, W), at the price `near`
     costs: Tensor  # (2, 1 + R): the cost of each ring, and its square
     paid: Images  # mass times the weight of its channel
     relative: PerChannel
+    near: PerImage
 
     @classmethod
-    def of(cls, potential: Images, balls: Balls) -> Rows:
+    def of(cls, potential: Images, balls: Balls, *, near: PerImage | None = None) -> Rows:
         """The rows of some potentials, in their dtype."""
-        return cls(
+        plain = cls(
             sums=log_rings(potential, window=balls.window),
             costs=balls.window.ring_moments(potential),
             paid=balls.originals.to(potential) * balls.weights.to(potential)[:, :, None, None],
             relative=balls.relative,
+            near=torch.zeros_like(balls.budget),
         )
+        if near is None:
+            return plain
+        exact = plain._replace(sums=plain.sums.double(), costs=plain.costs.double()).scores(near)
+        return plain._replace(sums=(exact - exact.amax(dim=2, keepdim=True)).to(potential), near=near)
 
     def unit(self, price: PerImage) -> Tensor:
         """What a unit of distance costs in each channel, in the dtype of the rows: (B, C, 1, 1)."""
-        return (price.unsqueeze(-1) * self.relative).clamp_max(NEVER).to(self.sums)[..., None, None]
+        return (price.unsqueeze(-1) * self.relative).clamp(-NEVER, NEVER).to(self.sums)[..., None, None]
 
     def scores(self, price: PerImage) -> Tensor:
         """Logarithms of what each pixel would send to each ring, not yet divided by their sum."""
-        return self.sums - self.unit(price).unsqueeze(2) * self.costs[0].view(-1, 1, 1)
+        return self.sums - self.unit(price - self.near).unsqueeze(2) * self.costs[0].view(-1, 1, 1)
+
+    def costs_at(self, prices: Tensor) -> Tensor:
+        """Cost of each plan at several prices, (B, P) for (B, P); added up in float64."""
+        dear = (prices - self.near.unsqueeze(1)).unsqueeze(-1) * self.relative.unsqueeze(1)  # (B, P, C)
+        tolls = dear.clamp(-NEVER, NEVER).to(self.sums)[..., None, None] * self.costs[0].unsqueeze(-1)
+        shares = (self.sums.flatten(-2).unsqueeze(1) - tolls).softmax(dim=-2)  # (B, P, C, 1 + R, H W)
+        means = torch.einsum("bpcrn,r->bpcn", shares, self.costs[0])
+        return (means * self.paid.flatten(-2).unsqueeze(1)).sum(dim=(-2, -1), dtype=torch.float64)
 
     def spent(self, price: PerImage) -> tuple[PerImage, PerImage]:
         """Cost of the plan at a price, and its derivative by the price; added up in float64."""
@@ -111,21 +125,21 @@ class Rows(NamedTuple):
         spread = (paid * (second - first.square())).sum(dim=-1, dtype=torch.float64)
         return cost.sum(dim=-1), -(spread * self.relative).sum(dim=-1)
 
-    def price(self, pull: Pull, balls: Balls, *, steps: int | None = None) -> PerImage:
+    def price(self, pull: Pull, balls: Balls, *, wait: bool = True) -> PerImage:
         """The price >= floor at which the plan costs its budget, or the floor where the plan is cheaper there.
 
-        The cost falls as the price rises, so there is one root. With `steps` the search takes just so many, and waits
-        for nothing.
+        The cost falls as the price rises, so there is one root. Without `wait` the host never waits for the device,
+        and the root is as good as the guess.
         """
         budget, floor = pull.budget(balls), pull.floor
         guess = torch.ones_like(budget) if pull.price is None else (pull.price.to(budget) - floor).clamp_min(0)
+        if not wait:
+            return floor + sectioned_root(lambda extra: self.costs_at(floor + extra), target=budget, guess=guess)
         return floor + decreasing_root(
             lambda extra: self.spent(floor + extra),
             target=budget,
             guess=guess,
             accuracy=1e-12 if self.sums.dtype == torch.float64 else 1e-6,  # what sums over a plan can resolve
-            steps=steps or 100,
-            look=steps is None,
         )
 
 
@@ -164,15 +178,14 @@ def move_mass_torch(pull: Pull, balls: Balls) -> Move:
     """
     window, originals = balls.window, balls.originals.float()
     potential = pull.potential.float().clamp(-STEEPEST, STEEPEST)
-    rows = Rows.of(potential, balls)
-    price = rows.price(pull, balls, steps=COLD_STEPS if pull.price is None else WARM_STEPS)
-    total = rows.scores(price).logsumexp(dim=2)  # (B, C, H, W)
+    rows = Rows.of(potential, balls, near=pull.price)
+    price = rows.price(pull, balls, wait=pull.price is None)
     tolls = rows.unit(price)[..., None, None] * window.cost_grid(potential)[..., None, None]
-    there = neighbours(potential, window=window, outside=-torch.inf)
-    part = (there - tolls - total[:, :, None, None]).exp()  # (B, C, 2 rows + 1, 2 columns + 1, H, W)
+    scores = neighbours(potential, window=window, outside=-torch.inf) - tolls
+    part = scores.flatten(2, 3).softmax(dim=2).view_as(scores)  # (B, C, 2 rows + 1, 2 columns + 1, H, W)
     flows = originals[:, :, None, None] * part
     received, growth = incoming(torch.stack([flows, flows * (1 - part)]), window=window)
-    crowding = (received.sum(dim=(2, 3)) - 1) / growth.sum(dim=(2, 3)).clamp_min(LEAST_MOBILE)
+    crowding = (received.sum(dim=(2, 3)) - 1) / (growth.sum(dim=(2, 3)) + LEAST_MOBILE)
     moving, arriving = _without_swaps(flows, received)
     share, leaving = _returned_share(moving, arriving, balls)
     kept = (moving * neighbours(share, window=window)).sum(dim=(-2, -1)) * window.cost_grid(potential)

@@ -212,7 +212,9 @@ class Task(NamedTuple):
 def sweep(potential: Images, task: Task, window: Window, *, sharpness: PerImage, price: PerImage) -> Sweep:
     """Solve for source and budget duals given the target dual, and see what arrives."""
     paid = task.originals * task.relative[:, :, None, None]
-    rows = Rows(log_rings(potential, window=window), window.ring_moments(paid), paid, task.relative)
+    rows = Rows(
+        log_rings(potential, window=window), window.ring_moments(paid), paid, task.relative, torch.zeros_like(price)
+    )
     price = decreasing_root(rows.spent, target=task.budget, guess=price, accuracy=1e-6, steps=200)
     source = task.originals.log() - rows.scores(price).logsumexp(dim=2)
     arriving = rows._replace(sums=log_rings(source, window=window)).scores(price).logsumexp(dim=2)

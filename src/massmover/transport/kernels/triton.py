@@ -13,7 +13,7 @@ by the pixel, gets as many as fit.
 Only code that has Triton imports this file. Kernels are typed by Triton, which reads no annotations but `constexpr`.
 """
 
-# mypy: disable-error-code="import-untyped, no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -25,13 +25,14 @@ from torch import Tensor
 
 from massmover.ball import Balls
 from massmover.geometry import Window
-from massmover.transport.potential import SEND_BACK_SWEEPS, Move, Pull
+from massmover.transport.potential import Move, Pull
 from massmover.types import Images, MassmoverError
 
+SEND_BACK_SWEEPS = 8  # as in `potential`
 TILE = 256  # pixels a program on a GPU
 PRICE_TILE = 1024  # the program of an image takes that many of its pixels at a time
 INTERPRETED_TILE = 2**17  # numbers in an array of the interpreter
-MOST_ATTEMPTS = 60  # of a price; a warm start takes 3 to 5
+MOST_ATTEMPTS = 60  # at a price: 3 or 4 where potentials are flat, up to 24 where they are steep and plans sharp
 MOST_POTENTIAL = 1e37  # larger ones count as this much, so that no difference overflows
 
 ROOT_ACCURACY = tl.constexpr(1e-6)  # of the budget; the certificate solves it to float64
@@ -182,7 +183,8 @@ def _cost(given, rings, table, shape, image, valid, point, mass, PIXELS: tl.cons
         weight = tl.load(given.weights + plane, mask=valid, other=0.0)
         relative = weight * mass
         coarse, fine = _split(tl.minimum(point * relative, DEAREST))
-        coarse, fine, weight = coarse[:, None], fine[:, None], weight.to(tl.float32)[:, None]
+        weight = tl.minimum(weight, DEAREST).to(tl.float32)[:, None]  # it is more where there is only a speck of mass
+        coarse, fine = coarse[:, None], fine[:, None]
         for start in range(0, size, PIXELS):
             pixel = start + tl.arange(0, PIXELS)[None, :]
             here = valid[:, None] & (pixel < size)
@@ -469,7 +471,8 @@ def _launch_price(given: Given, rings: Rings, rows: Rows, table: Table, shape: S
 def _launch(kernel: Any, grid: tuple[int, ...], *values: Any, **sizes: int) -> None:
     """Start a kernel: every launch of this file comes through here, so a test or benchmark can count them."""
     warps = max(1, min(8, sizes["PIXELS"] // 64))
-    kernel[grid](*values, **sizes, num_warps=warps, enable_fp_fusion=False)
+    with torch.cuda.device_of(values[0].potential):  # Triton starts kernels where torch is, not where the images are
+        kernel[grid](*values, **sizes, num_warps=warps, enable_fp_fusion=False)
 
 
 def _tile_size(rows: int, pixels: int, most: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from massmover.data import DataError, classfolders, load
+from massmover.data import DataError, folders, load
 
 GREY = np.arange(20, dtype=np.uint8).reshape(4, 5)
 COLOUR = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
@@ -28,7 +28,8 @@ def test_classes_and_files_come_in_alphabetical_order(tmp_path: Path) -> None:
     given = load(tmp_path)
     assert given.labels.tolist() == [0, 1, 1]
     assert np.array_equal(given.images.numpy()[:, 0], np.stack([GREY + 2, GREY, GREY + 1]))
-    assert (given.name, given.classes) == (tmp_path.name, 2)
+    assert (given.name, given.classes, given.class_names) == (tmp_path.name, 2, ("ant", "zebra"))
+    assert given.subset(1).class_names == ("ant", "zebra")
 
 
 def test_files_are_sorted_however_the_disk_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,4 +134,4 @@ def test_without_pillow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(builtins, "__import__", without_pillow)
     with pytest.raises(DataError, match=r"pip install 'massmover\[data\]'"):
-        classfolders.read(tmp_path, split="test", name="pictures")
+        folders.read(tmp_path, split="test", name="pictures")
