@@ -225,4 +225,4 @@ def check_fit(state: dict[str, Tensor], *, origin: str) -> None:
 
 def load_certified(path: str | os.PathLike[str]) -> CertifiedNetwork:
     """Read a certified network from a safetensors file; one whose potentials are too steep is refused."""
-    return CertifiedNetwork(read_weights(Path(path)), origin=str(path))
+    return CertifiedNetwork(dict(read_weights(Path(path)).tensors), origin=str(path))
