@@ -27,9 +27,20 @@ def potentials() -> PotentialNetwork:
 
 def test_the_loss_is_that_of_duels_by_hand() -> None:
     margin = Margin(radius=0.3, temperature=0.5)
-    outcomes = torch.tensor([[0.2, -0.4, 0.7]])  # 0 against 1, 0 against 2, 1 against 2
+    won = torch.tensor([[-0.2, torch.inf, 0.7]])  # class 1 against 0 and against 2
     by_hand = torch.tensor([2 * (0.3 + 0.2) / 0.5, 2 * (0.3 - 0.7) / 0.5]).exp().sum().log1p()
-    torch.testing.assert_close(margin_loss(margin, outcomes, torch.tensor([1])), by_hand)
+    torch.testing.assert_close(margin_loss(margin, won), by_hand)
+
+
+def test_the_duels_of_the_true_class_are_those_of_the_scores() -> None:
+    torch.manual_seed(0)
+    network = PotentialNetwork((2, 6, 5), classes=4, groups=2, members=3, mass_units=2).eval()
+    with torch.no_grad():
+        network.mass_out.normal_()
+    images, labels = torch.rand(9, 2, 6, 5), torch.tensor([3, 0, 0, 2, 3, 0, 2, 2, 3])  # none of class 1
+    won = network.margins(images, labels)
+    assert bool((won[torch.arange(9), labels] == torch.inf).all())
+    torch.testing.assert_close(won.amin(dim=1), network(images)[torch.arange(9), labels])
 
 
 def test_training_certifies_what_it_learns() -> None:

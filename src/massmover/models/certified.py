@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from massmover.certificates.lipschitz import steepness
 from massmover.certificates.transform import PixelMetric, projected, relax_
 from massmover.models.weights import read_weights
-from massmover.types import Images, Logits, MassmoverError, Normalisation
+from massmover.types import Images, Labels, Logits, MassmoverError, Normalisation
 
 UNIT = 1 / 1024  # pixels: frozen potentials are whole numbers of it, which 16 bits hold up to 32 pixels
 DRIFT = 1e-6  # the share of an image's mass that the judge of attacks lets an image gain or lose
@@ -60,7 +60,7 @@ class PotentialNetwork(nn.Module):
         shape: tuple[int, int, int],
         *,
         classes: int = 10,
-        groups: int = 8,
+        groups: int = 12,
         members: int = 3,
         mass_units: int = 0,
         normalisation: Normalisation = "image",
@@ -70,33 +70,58 @@ class PotentialNetwork(nn.Module):
         pairs = classes * (classes - 1) // 2
         self.shape, self.sizes, self.normalisation = shape, (pairs, groups, members), normalisation
         self.classes, self.softness = classes, 0.0
-        count = pairs * groups * members
-        # Pixels first: the projection runs along a row, and so does the product with a batch of images.
-        self.columns = nn.Parameter(0.1 * torch.randn(shape[0] * shape[1] * shape[2], count))
-        self.biases = nn.Parameter(0.01 * torch.randn(count))
+        pixels, count = shape[0] * shape[1] * shape[2], groups * members
+        # Potentials of a duel lie side by side, pixel after pixel: so the projection runs along memory.
+        self.columns = nn.Parameter(0.1 * torch.randn(pairs, pixels, count))
+        self.biases = nn.Parameter(0.01 * torch.randn(pairs, count))
         self.mass_in = nn.Parameter(torch.randn(mass_units, shape[0] + 1))
         self.mass_out = nn.Parameter(torch.zeros(pairs, mass_units))
         self.project_()
 
     def forward(self, images: Images) -> Logits:
         """Score the images."""
-        return class_scores(self.outcomes(images), classes=self.classes)
+        shares = shares_of_mass(images, normalisation=self.normalisation).flatten(1)  # (B, pixels)
+        won = self._decided(shares @ self.columns) + mass_score(images, self.mass_in, self.mass_out).T  # (pairs, B)
+        return class_scores(won.T, classes=self.classes)
 
-    def outcomes(self, images: Images) -> Tensor:
-        """The outcome of every duel (B, pairs), positive where the first class wins; hard in eval mode."""
-        shares = shares_of_mass(images, normalisation=self.normalisation)
-        members = (shares.flatten(1) @ self.columns + self.biases).reshape(-1, *self.sizes)
+    def margins(self, images: Images, labels: Labels) -> Tensor:
+        """By how much the true class wins each of its duels (B, classes), and infinity against itself.
+
+        Training asks for no other duels, so each is computed for the images of its two classes alone.
+        """
+        B, classes = len(images), self.classes
+        first, second = duels(classes).T.to(labels.device)
+        order = labels.argsort(stable=True)
+        counts = torch.bincount(labels, minlength=classes)
+        starts = counts.cumsum(0) - counts
+        place = torch.empty_like(labels)  # of each image among those of its class
+        place[order] = torch.arange(B, device=labels.device) - starts[labels[order]]
+        most = int(counts.max())
+        shares = shares_of_mass(images, normalisation=self.normalisation).flatten(1)
+        ranks = shares.new_zeros(classes, most, shares.shape[1])
+        ranks[labels, place] = shares
+        free = shares.new_zeros(classes, most, len(first))
+        free[labels, place] = mass_score(images, self.mass_in, self.mass_out)
+        number = torch.arange(len(first), device=labels.device)
+        won = self._decided(torch.cat([ranks[first], ranks[second]], dim=1) @ self.columns)  # (pairs, 2 most)
+        won = won + torch.cat([free[first, :, number], free[second, :, number]], dim=1)
+        table = won.new_full((classes, most, classes), torch.inf)
+        table[first, :, second] = won[:, :most]
+        table[second, :, first] = -won[:, most:]
+        return table[labels, place]
+
+    def _decided(self, members: Tensor) -> Tensor:
+        """The outcome of duels (pairs, B) from their members (pairs, B, groups x members); hard in eval mode."""
+        members = (members + self.biases[:, None]).reshape(*members.shape[:2], *self.sizes[1:])
         if self.training and self.softness > 0:
             groups = -self.softness * torch.logsumexp(-members / self.softness, dim=3)
-            won = self.softness * torch.logsumexp(groups / self.softness, dim=2)
-        else:
-            won = members.amin(dim=3).amax(dim=2)
-        return won + mass_score(images, self.mass_in, self.mass_out)
+            return self.softness * torch.logsumexp(groups / self.softness, dim=2)
+        return members.amin(dim=3).amax(dim=2)
 
     def project_(self) -> None:
-        """Bring the potentials back to about 1-Lipschitz, as after every step of the optimiser."""
-        channels, height, width = self.shape
-        for rows in self.columns.detach().view(channels, height * width, -1):
+        """Bring the potentials back to about 1-Lipschitz, as after a step of the optimiser."""
+        _, height, width = self.shape
+        for rows in self.columns.detach().view(-1, height * width, self.columns.shape[2]):
             relax_(rows, metric=PixelMetric(height, width))
 
     @torch.no_grad()
@@ -107,7 +132,7 @@ class PotentialNetwork(nn.Module):
         different pixels: rounding keeps the constant.
         """
         _, height, width = self.shape
-        arrays = self.columns.detach().double().T.reshape(-1, *self.shape)
+        arrays = self.columns.detach().double().transpose(1, 2).reshape(-1, *self.shape)
         arrays = projected(arrays, metric=PixelMetric(height, width))
         numbers = (arrays * (1 - UNIT) / UNIT).round()
         if numbers.abs().max() > torch.iinfo(torch.int16).max:

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from massmover.ranks import Ranks
 from massmover.training.adversary import moved_images
 from massmover.training.batches import as_floats, check_training_data, checksum_of, random_shift, scores
-from massmover.training.margins import Outcomes, margin_loss, potential_network
+from massmover.training.margins import PROJECTED, Margins, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
 from massmover.types import Images, Labels, MassmoverError
@@ -87,7 +87,7 @@ def train(
         if folder is not None:
             run.resume(folder)
         potentials = None if recipe.margin is None else potential_network(run.model)
-        learner = run.model if potentials is None else Outcomes(potentials)
+        learner = run.model if potentials is None else Margins(potentials)
         network = DistributedDataParallel(learner) if ranks.size > 1 else learner
         step = len(run.history) * (steps // recipe.epochs)
         for epoch in range(len(run.history), recipe.epochs):
@@ -121,7 +121,7 @@ def train(
                     with explained(place, epoch=epoch):
                         raise MassmoverError(f"The training loss became {value}: lower peak_rate, {recipe.peak_rate}.")
                 run.optimiser.step()
-                if potentials is not None:
+                if potentials is not None and step % PROJECTED == 0:
                     potentials.project_()
                 run.average.update(run.model)
                 total += value * len(chosen)
@@ -146,7 +146,7 @@ def train(
 def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels) -> Tensor:
     """The loss added up over a batch; with an adversary both kinds of images go through the model together."""
     if recipe.margin is not None:
-        return margin_loss(recipe.margin, model(clean), labels)
+        return margin_loss(recipe.margin, model(clean, labels))
     if moved is None:
         return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     before, after = model(torch.cat([clean, moved])).chunk(2)

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from massmover.models.certified import PotentialNetwork, classes_of, duels
+from massmover.models.certified import PotentialNetwork
 from massmover.training.recipe import Margin
 from massmover.types import Images, Labels, MassmoverError
 
+PROJECTED = 4  # steps from one projection to the next; it costs more than a step does, and little happens in between
 RADII_PIXELS = (10, 20, 50, 100, 200)  # radius x pixels at which the held-out images are judged
 
 
@@ -23,28 +24,25 @@ def potential_network(model: nn.Module) -> PotentialNetwork:
     return model
 
 
-class Outcomes(nn.Module):
-    """A network of potentials that answers with the outcome of every duel, which is what the loss is about."""
+class Margins(nn.Module):
+    """A network of potentials that answers with the duels of the true class, which is what the loss is about."""
 
     def __init__(self, network: PotentialNetwork) -> None:
         """Wrap a network; its weights are shared."""
         super().__init__()
         self.network = network
 
-    def forward(self, images: Images) -> Tensor:
-        """The outcomes (B, pairs)."""
-        return self.network.outcomes(images)
+    def forward(self, images: Images, labels: Labels) -> Tensor:
+        """By how much each duel is won (B, classes)."""
+        return self.network.margins(images, labels)
 
 
-def margin_loss(margin: Margin, outcomes: Tensor, labels: Labels) -> Tensor:
-    """Cross-entropy, added up, over the duels of the true class, each of which should be won by the wanted radius.
+def margin_loss(margin: Margin, won: Tensor) -> Tensor:
+    """Cross-entropy, added up, over the duels (B, classes) of the true class, each to be won by the wanted radius.
 
-    An outcome counts twice, as the difference between the scores of two classes would.
+    A duel counts twice, as the difference between the scores of two classes would.
     """
-    first, second = duels(classes_of(outcomes.shape[1])).T.to(labels.device)
-    signs = (first == labels[:, None]).to(outcomes) - (second == labels[:, None]).to(outcomes)  # (B, pairs)
-    lost = torch.where(signs != 0, 2 * (margin.radius - signs * outcomes) / margin.temperature, -torch.inf)
-    return F.softplus(torch.logsumexp(lost, dim=1)).sum()
+    return F.softplus(torch.logsumexp(2 * (margin.radius - won) / margin.temperature, dim=1)).sum()
 
 
 @torch.no_grad()

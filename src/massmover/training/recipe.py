@@ -159,7 +159,7 @@ RECIPES = {
         epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
     ),
     "certified": Recipe(
-        epochs=8,
+        epochs=20,
         batch_size=256,
         peak_rate=0.07,
         weight_decay=0.0,
