@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from commandline import massmover
 
+from finished import finished_run
+
 
 def pair(folder: Path, *, name: str = "pair.npz", **more: object) -> None:
     """One image whose bright pixel moved by one: distance 1 exactly; and one that stayed."""
@@ -31,6 +33,24 @@ def test_a_change_of_mass_and_a_radius_in_the_file(tmp_path: Path) -> None:
     pair(tmp_path, adversarial=brighter, radius=np.array([2.0, 2.0]))
     done = massmover("verify", "pair.npz", cwd=tmp_path)
     assert done.returncode == 1 and "mass changed" in done.stdout
+
+
+def test_proofs_are_checked_and_the_rest_is_measured(tmp_path: Path) -> None:
+    """A file of `evaluate` is proved; an image that was touched since is not, and is measured."""
+    run = finished_run(tmp_path / "run", count=3, radii=(0.2,))
+    arrays = dict(np.load(run / "examples.npz"))
+    count = len(arrays["original"])
+    assert count > 1
+    done = massmover("verify", "run/examples.npz", cwd=tmp_path)
+    assert done.returncode == 0 and f"{count} images, 0 outside; {count} proved, 0 measured" in done.stdout
+    measured = massmover("verify", "run/examples.npz", "--exact", cwd=tmp_path)
+    assert measured.returncode == 0 and f"{count} proved, {count} measured; largest distance" in measured.stdout
+    other = massmover("verify", "run/examples.npz", "--ground", "manhattan", cwd=tmp_path)
+    assert f"0 proved, {count} measured" in other.stdout  # the proofs speak of another metric
+    arrays["adversarial"][0] = np.roll(arrays["adversarial"][0], 9, axis=2)
+    np.savez(tmp_path / "touched.npz", **arrays)
+    touched = massmover("verify", "touched.npz", cwd=tmp_path)
+    assert touched.returncode == 1 and f"{count} images, 1 outside; {count - 1} proved, 1 measured" in touched.stdout
 
 
 BAD = {

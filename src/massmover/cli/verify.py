@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from rich.table import Table
 
 from massmover.cli import options
 from massmover.cli.screen import console, refuses_clearly
+from massmover.evaluation.proof import Claim
+from massmover.evaluation.proof_file import checked_proofs, proofs_in
 from massmover.evaluation.subject import naming
 from massmover.evaluation.verify import Verdicts
 from massmover.evaluation.verify import verify as judge
@@ -38,28 +41,42 @@ def verify(
     ground: Annotated[str, typer.Option(help="Distance of pixels: euclidean, manhattan or chebyshev.")] = "euclidean",
     power: Annotated[float, typer.Option(help="Power of the pixel distance.")] = 1.0,
     tolerance: Annotated[float, typer.Option(help="Relative for distance and mass, absolute for pixels.")] = 1e-6,
+    exact: Annotated[bool, typer.Option("--exact", help="Measure all images, also those whose proof holds.")] = False,
 ) -> None:
-    """Measure every image of a file by exact optimal transport, its mass and its pixel range.
+    """Check the proofs of a file, and measure the images without one by exact optimal transport, mass and pixel range.
 
-    Images are (N, C, H, W) in [0, 1], or 8-bit. Exit code 1 if any image is outside its ball.
+    Images are (N, C, H, W) in [0, 1], or 8-bit; docs/proof-format.md describes proofs. Exit code 1 if any image is
+    outside its ball.
     """
     arrays = _arrays(file)
     claimed = _claimed(arrays, file=file, radius=radius, radius_pixels=radius_pixels)
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise MassmoverError(f"--tolerance is {tolerance}: give a number such as 1e-6")
+    metric = Claim(0.0, None, options.ground(ground), options.power(power), options.normalisation(normalisation))
     with naming(str(file)):
+        radii = np.broadcast_to(claimed, len(arrays["original"]))
+        proved = _proved(arrays, radii, metric)
+        rows = [row for row in range(len(proved)) if exact or not proved[row]]
         verdicts = judge(
-            arrays["original"],
-            arrays["adversarial"],
-            claimed,
-            ground=options.ground(ground),
-            normalisation=options.normalisation(normalisation),
-            power=options.power(power),
+            arrays["original"][rows],
+            arrays["adversarial"][rows],
+            radii[rows],
+            ground=metric.ground,
+            normalisation=metric.normalisation,
+            power=metric.power,
             tolerance=tolerance,
         )
-    _print(verdicts, numbers_per_image=int(np.prod(arrays["original"].shape[1:])))
+    _print(verdicts, rows, proved=proved, numbers_per_image=int(np.prod(arrays["original"].shape[1:])))
     if verdicts.violations:
         raise typer.Exit(1)
+
+
+def _proved(arrays: dict[str, NDArray[Any]], radii: NDArray[Any], metric: Claim) -> list[bool]:
+    """Which images come with a proof that holds, in the metric that is asked for."""
+    proofs = proofs_in(arrays)
+    if proofs is None or replace(proofs.claim, window=None) != metric:
+        return [False] * len(radii)
+    return [verdict is not None and verdict.proved for verdict in checked_proofs({**arrays, "radius": radii})]
 
 
 def _arrays(file: Path) -> dict[str, NDArray[Any]]:
@@ -73,13 +90,17 @@ def _arrays(file: Path) -> dict[str, NDArray[Any]]:
                     f"{file} has no array {' and '.join(missing)}: "
                     "save it with numpy.savez(path, original=..., adversarial=...)"
                 )
-            arrays = {name: archive[name] for name in ("original", "adversarial", "radius") if name in archive.files}
+            wanted = ("original", "adversarial", "radius")
+            arrays = {name: archive[name] for name in archive.files if name in wanted or name.startswith("proof_")}
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as problem:
         if isinstance(problem, MassmoverError):
             raise
         raise MassmoverError(f"{file} cannot be read as a .npz file: save it again with numpy.savez") from None
     for name in ("original", "adversarial"):
         arrays[name] = _pixels(arrays[name], name=name, file=file)
+    if arrays["original"].shape != arrays["adversarial"].shape:
+        shapes = f"original is {arrays['original'].shape} and adversarial {arrays['adversarial'].shape}"
+        raise MassmoverError(f"{file}: {shapes}: same shape needed")
     return arrays
 
 
@@ -116,20 +137,24 @@ def _claimed(
     return arrays["radius"].astype(np.float64)
 
 
-def _print(verdicts: Verdicts, *, numbers_per_image: int) -> None:
-    outside = [row for row in range(len(verdicts)) if not bool(verdicts.inside[row])]
+def _print(verdicts: Verdicts, rows: list[int], *, proved: list[bool], numbers_per_image: int) -> None:
+    """What was found of all images: `rows` were measured, the others are proved."""
+    outside = [place for place in range(len(verdicts)) if not bool(verdicts.inside[place])]
     if outside:
         table = Table(title="outside the ball")
         for heading in ("row", "distance", "radius", "why"):
             table.add_column(heading, justify="left" if heading == "why" else "right")
-        for row in outside[:SHOWN]:
-            cells = (str(row), f"{verdicts.distance[row]:.6g}", f"{verdicts.radius[row]:.6g}")
-            table.add_row(*cells, verdicts.reason(row))
+        for place in outside[:SHOWN]:
+            cells = (str(rows[place]), f"{verdicts.distance[place]:.6g}", f"{verdicts.radius[place]:.6g}")
+            table.add_row(*cells, verdicts.reason(place))
         console.print(table)
         if len(outside) > SHOWN:
             console.print(f"and {len(outside) - SHOWN} more")
-    largest = float(verdicts.distance.max())
-    console.print(
-        f"{len(verdicts)} images, {len(outside)} outside; largest distance {largest:.6g} "
-        f"(x pixels {largest * numbers_per_image:.5g}), tolerance {verdicts.tolerance:g}"
-    )
+    line = f"{len(proved)} images, {len(outside)} outside; {sum(proved)} proved, {len(rows)} measured"
+    if rows:
+        largest = float(verdicts.distance.max())
+        line += (
+            f"; largest distance {largest:.6g} (x pixels {largest * numbers_per_image:.5g}), "
+            f"tolerance {verdicts.tolerance:g}"
+        )
+    console.print(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from massmover.attacks import attack, smallest_radius
 from massmover.attacks.losses import margin_of
 from massmover.attacks.show import largest_moves
 from massmover.evaluation.eight_bit import LEVELS, survivor
+from massmover.evaluation.proof import Moves, Verdict, check
+from massmover.evaluation.proof_maker import proving_moves
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import Example, Record, numpy_image
 from massmover.evaluation.subject import Subject, ball_for
@@ -23,6 +25,8 @@ from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
 from massmover.types import Images, Labels, Logits, MassmoverError, PerImage
 
+CHEAP_TO_MEASURE = 20_000  # numbers of an image whose exact distance takes a fraction of a second
+MEASURED = 10  # of larger images every tenth is measured
 SAMPLED = 10  # every tenth image that fell is attacked again at larger radii
 
 
@@ -172,15 +176,16 @@ def _smallest(subject: Subject, settings: Settings, batch: Batch) -> Found:
 def _judged(
     subject: Subject, settings: Settings, batch: Batch, found: Found, *, earlier: dict[int, Example]
 ) -> tuple[list[Record], list[Example]]:
-    """Count what the classifier really gets wrong and exact transport really finds inside."""
+    """Count what the classifier really gets wrong, whose proof holds, and which exact transport does not refuse."""
     scores = subject.logits(found.images)
     after = scores.argmax(dim=1)
-    fooled = _fooled(after, batch.labels, batch.targets)
-    claims = torch.nonzero((fooled & found.claimed).cpu()).flatten()
-    verdicts = _verdicts(settings, batch.images[claims], found.images[claims], found.radius.cpu()[claims])
-    place = {row: position for position, row in enumerate(claims.tolist())}
+    claims = torch.nonzero((_fooled(after, batch.labels, batch.targets) & found.claimed).cpu()).flatten().tolist()
+    proofs = {row: proving_moves(found.plan, batch.images, row) for row in claims}
+    evidence = _evidence(subject, settings, batch, found, proofs)
     records = [
-        _record(batch, found, after, row, verdicts=verdicts, position=place.get(row), scale=subject.numbers_per_image)
+        _record(
+            batch, found, row, prediction=int(after[row]), evidence=evidence.get(row), scale=subject.numbers_per_image
+        )
         for row in range(len(batch.numbers))
     ]
     margins = _margins(batch.scores, batch), _margins(scores, batch)
@@ -193,7 +198,8 @@ def _judged(
     for position, row in enumerate(won):
         records[row] = replace(records[row], eight_bit=survive[position])
         pictures = numpy_image(batch.images[row]), numpy_image(rounded[position])
-        examples.append(Example(records[row], *pictures, largest_moves(found.plan, row)))
+        proof = None if settings.eight_bit else proofs[row]  # the 8-bit image is another one than the plan's
+        examples.append(Example(records[row], *pictures, largest_moves(found.plan, row), proof))
     for row, record in enumerate(records):
         if not record.success and record.index in earlier:
             scale = subject.numbers_per_image
@@ -224,11 +230,38 @@ def _verdicts(settings: Settings, originals: Images, images: Images, radius: Per
     )
 
 
-def _record(
-    batch: Batch, found: Found, after: Labels, row: int, *, verdicts: Verdicts, position: int | None, scale: int
-) -> Record:
-    """One record; `position` is the image's place among the judged ones, None where nothing was claimed."""
-    judged = position is not None
+class Evidence(NamedTuple):
+    """What speaks for a claimed success: its proof, checked, and where exact transport finds it, if measured."""
+
+    proof: Verdict
+    inside: bool | None
+    distance: float | None
+    violation: str | None  # why it does not count
+
+
+def _evidence(
+    subject: Subject, settings: Settings, batch: Batch, found: Found, proofs: Mapping[int, Moves]
+) -> dict[int, Evidence]:
+    """Check the proof of every claimed success, and measure all of them where that is cheap, else a sample."""
+    cheap = subject.numbers_per_image <= CHEAP_TO_MEASURE
+    measured = [row for row in proofs if cheap or batch.numbers[row] % MEASURED == 0]
+    verdicts = _verdicts(settings, batch.images[measured], found.images[measured], found.radius.cpu()[measured])
+    place = {row: position for position, row in enumerate(measured)}
+    evidence = {}
+    for row, moves in proofs.items():
+        pictures = numpy_image(batch.images[row]), numpy_image(found.images[row])
+        proof = check(*pictures, moves, settings.claim(float(found.radius[row])))
+        reasons = [] if proof.proved else [f"proof: {proof.reason}"]
+        inside = distance = None
+        if row in place:
+            inside, distance = bool(verdicts.inside[place[row]]), float(verdicts.distance[place[row]])
+            reasons += [] if inside else [verdicts.reason(place[row])]
+        evidence[row] = Evidence(proof, inside, distance, "; ".join(reasons) or None)
+    return evidence
+
+
+def _record(batch: Batch, found: Found, row: int, *, prediction: int, evidence: Evidence | None, scale: int) -> Record:
+    """One record; without evidence nothing was claimed."""
     image, radius = found.images[row], float(found.radius[row])
     return Record(
         index=batch.numbers[row],
@@ -236,20 +269,21 @@ def _record(
         radius=radius,
         radius_pixels=radius * scale,
         prediction_before=int(batch.before[row]),
-        prediction_after=int(after[row]),
+        prediction_after=prediction,
         target=None if batch.targets is None else int(batch.targets[row]),
-        success=judged and bool(verdicts.inside[position]),
+        success=evidence is not None and evidence.violation is None,
         attack_success=bool(found.claimed[row]),
         carried_from=None,
-        violation=verdicts.reason(position) or None if judged and position is not None else None,
+        violation=None if evidence is None else evidence.violation,
         cost=float(found.cost[row]),
-        distance=float(verdicts.distance[position]) if judged else None,
-        mass_drift=float(verdicts.mass_drift[position] if judged else found.mass_drift[row]),
+        distance=None if evidence is None else evidence.distance,
+        mass_drift=float(found.mass_drift[row]),
         range=(float(image.min()), float(image.max())),
         steps=int(found.steps[row]),
         seconds=found.seconds,
         trusted=bool(found.trusted[row]),
         eight_bit=None,
+        proved=None if evidence is None else evidence.proof.proved,
     )
 
 

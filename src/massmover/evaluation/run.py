@@ -91,7 +91,7 @@ def run(
             found, pictures = evaluate_batch(subject, settings, batch)
             keep = chosen_examples(pictures, limit=settings.save_examples)
             if keep:
-                write_part(folder, batch, arrays_of(keep, shape=keep[0].original.shape))
+                write_part(folder, batch, arrays_of(keep, settings, shape=keep[0].original.shape))
             append_records(target, found)
             seen.extend(found)
             watcher.progressed(_progress(seen, settings, total))
@@ -170,7 +170,7 @@ def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequ
     summary["checks"] = [check.as_json() for check in (*probes, *review(found, settings))]
     if settings.save_examples != 0:
         shape = tuple(subject.images.images.shape[1:])
-        summary["examples"] = merge_examples(folder, found, limit=settings.save_examples, shape=shape)
+        summary["examples"] = merge_examples(folder, found, settings, shape=shape)
     folder.write_json(folder.summary, summary)
     for part in folder.parts.glob("*"):
         part.unlink()

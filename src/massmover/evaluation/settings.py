@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from massmover.evaluation.proof import Claim
 from massmover.types import Backend, Ground, MassmoverError, Normalisation
 
 PUBLISHED_RADII = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # radius x n_pixel, as the paper's tables
@@ -59,6 +60,10 @@ class Settings(Choice):
         if self.count is None:
             raise MassmoverError("count is None: say how many images there are, len(subject.images), before the run")
         return range(self.start, self.start + self.count)
+
+    def claim(self, radius: float = 0.0) -> Claim:
+        """What a proof has to establish at a radius; a billionth of it is left to sums in float64."""
+        return Claim(radius, self.window, self.ground, self.power, self.normalisation, tolerance=1e-9)
 
     @property
     def records_per_image(self) -> int:

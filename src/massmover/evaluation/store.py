@@ -20,7 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from massmover.attacks.show import MOVES
-from massmover.evaluation.settings import differences
+from massmover.evaluation.proof import Moves
+from massmover.evaluation.proof_file import proof_arrays, proofs_in
+from massmover.evaluation.settings import Settings, differences
 from massmover.files import replace_file
 from massmover.types import Images, MassmoverError
 
@@ -48,6 +50,7 @@ class Record:
     seconds: float  # of the attack, per image of its batch
     trusted: bool  # the plan proves the example inside
     eight_bit: bool | None  # the success outlives rounding to 8 bits; None where there is nothing to round
+    proved: bool | None = None  # the moves of its plan were checked in exact arithmetic; None where nothing was claimed
     margin_before: float | None = None  # how far the scores of the original are from success; 0 or less is one
     margin: float | None = None  # the same of the image that was found; None in records of earlier versions
 
@@ -269,6 +272,7 @@ class Example(NamedTuple):
     original: NDArray[np.float32]  # (C, H, W)
     adversarial: NDArray[np.float32]
     moves: NDArray[np.float32]  # (MOVES, 6): channel, from row, from column, to row, to column, mass
+    proof: Moves | None = None  # all moves, as a proof; None where the image that is kept is another than the plan's
 
 
 def preference(record: Record) -> tuple[int, int, float]:
@@ -291,8 +295,8 @@ def chosen_examples(examples: Sequence[Example], *, limit: int | None) -> list[E
     return ranked if limit is None else ranked[:limit]
 
 
-def arrays_of(examples: Sequence[Example], *, shape: tuple[int, ...]) -> Arrays:
-    """Examples as the columns of examples.npz, by image and radius."""
+def arrays_of(examples: Sequence[Example], settings: Settings, *, shape: tuple[int, ...]) -> Arrays:
+    """Examples as the columns of examples.npz, by image and radius, with their proofs (docs/proof-format.md)."""
     rows = sorted(examples, key=lambda example: (example.record.index, example.record.radius))
     taken = [example.record for example in rows]
     return {
@@ -303,6 +307,7 @@ def arrays_of(examples: Sequence[Example], *, shape: tuple[int, ...]) -> Arrays:
         "original": np.array([example.original for example in rows], dtype=np.float32).reshape(-1, *shape),
         "adversarial": np.array([example.adversarial for example in rows], dtype=np.float32).reshape(-1, *shape),
         "moves": np.array([example.moves for example in rows], dtype=np.float32).reshape(-1, MOVES, 6),
+        **proof_arrays([example.proof for example in rows], settings.claim()),
     }
 
 
@@ -329,24 +334,28 @@ def load_examples(path: Path) -> Arrays:
     """The arrays of a file of examples."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in COLUMNS}
+            return {name: archive[name] for name in archive.files if name.startswith("proof_")} | {
+                name: archive[name] for name in COLUMNS
+            }
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as problem:
         raise MassmoverError(
             f"{path} is damaged ({type(problem).__name__}): remove it, or start again with another --out folder"
         ) from problem
 
 
-def merge_examples(folder: RunFolder, records: Sequence[Record], *, limit: int | None, shape: tuple[int, ...]) -> int:
+def merge_examples(folder: RunFolder, records: Sequence[Record], settings: Settings, *, shape: tuple[int, ...]) -> int:
     """Bring all parts into examples.npz and return how many rows it has; doing it twice changes nothing."""
     known = {(record.index, record.radius): record for record in records if record.success}
     found: dict[tuple[int, float], Example] = {}
     earlier = [folder.examples] if folder.examples.exists() else []
     for part in [*earlier, *sorted(folder.parts.glob("examples-*.npz"))]:
         arrays = load_examples(part)
+        proofs = proofs_in(arrays)
         for row, key in enumerate(zip(arrays["index"].tolist(), arrays["radius"].tolist(), strict=True)):
             if key in known:
                 pictures = arrays["original"][row], arrays["adversarial"][row]
-                found[key] = Example(known[key], *pictures, arrays["moves"][row])
-    kept = chosen_examples(list(found.values()), limit=limit)
-    save_arrays(folder.examples, arrays_of(kept, shape=shape))
+                proof = None if proofs is None else proofs.moves[row]
+                found[key] = Example(known[key], *pictures, arrays["moves"][row], proof)
+    kept = chosen_examples(list(found.values()), limit=settings.save_examples)
+    save_arrays(folder.examples, arrays_of(kept, settings, shape=shape))
     return len(kept)

@@ -30,6 +30,8 @@ def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_imag
         "clean_accuracy": clean_accuracy,
         "accuracy": points,
         "violations": sum(record.violation is not None for record in records),
+        "proved": sum(record.proved is True for record in records),
+        "measured": sum(record.distance is not None for record in records),
         "seconds_per_image": sum(record.seconds for record in records) / count if count else 0.0,
         "area_under_curve": area(curve),
     }

@@ -1,13 +1,16 @@
-"""A kernel gives the same bits whether it was just compiled or came from Numba's cache."""
+"""A kernel gives the same bits whether it was just compiled or came from Numba's cache, and never an old one's."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import massmover
 
 pytest.importorskip("numba")
 
@@ -52,3 +55,34 @@ def test_a_cold_and_a_warm_cache_give_the_same_bits(tmp_path: Path) -> None:
         for _ in range(2)
     )
     assert len(cold) == 65 and cold == warm
+
+
+CROWDED = """
+import torch
+from massmover import WassersteinBall
+from massmover.transport.potential import Pull, move_mass
+
+random = torch.Generator().manual_seed(0)
+images = (torch.rand(2, 1, 8, 7, generator=random) < 0.6).float()
+potential = 30 * torch.rand(images.shape, generator=random)
+print(float(move_mass(Pull(potential), WassersteinBall(0.5).around(images, backend="numba")).images.sum()))
+"""
+
+
+def test_an_edited_constant_is_not_hidden_by_the_cache(tmp_path: Path) -> None:
+    """With a warm cache, a kernel whose constant was changed must be compiled anew: without sweeps mass is cut off."""
+    package = Path(massmover.__file__).parent
+    shutil.copytree(package, tmp_path / "massmover", ignore=shutil.ignore_patterns("__pycache__", "*.nb?", "bundled"))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+
+    def mass() -> float:
+        command = [sys.executable, "-c", CROWDED]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
+        return float(done.stdout)
+
+    before = mass()
+    kernels = tmp_path / "massmover" / "transport" / "kernels" / "plan.py"
+    text = kernels.read_text()
+    assert "SEND_BACK_SWEEPS = 8" in text
+    kernels.write_text(text.replace("SEND_BACK_SWEEPS = 8", "SEND_BACK_SWEEPS = 0"))
+    assert mass() < before - 0.1
