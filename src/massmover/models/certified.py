@@ -60,8 +60,8 @@ class PotentialNetwork(nn.Module):
         shape: tuple[int, int, int],
         *,
         classes: int = 10,
-        groups: int = 12,
-        members: int = 3,
+        groups: int = 4,
+        members: int = 2,
         mass_units: int = 0,
         normalisation: Normalisation = "image",
     ) -> None:

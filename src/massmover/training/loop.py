@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from massmover.ranks import Ranks
 from massmover.training.adversary import moved_images
 from massmover.training.batches import as_floats, check_training_data, checksum_of, random_shift, scores
-from massmover.training.margins import PROJECTED, Margins, margin_loss, potential_network
+from massmover.training.margins import Margins, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
 from massmover.types import Images, Labels, MassmoverError
@@ -121,7 +121,7 @@ def train(
                     with explained(place, epoch=epoch):
                         raise MassmoverError(f"The training loss became {value}: lower peak_rate, {recipe.peak_rate}.")
                 run.optimiser.step()
-                if potentials is not None and step % PROJECTED == 0:
+                if potentials is not None:
                     potentials.project_()
                 run.average.update(run.model)
                 total += value * len(chosen)

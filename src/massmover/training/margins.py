@@ -10,7 +10,6 @@ from massmover.models.certified import PotentialNetwork
 from massmover.training.recipe import Margin
 from massmover.types import Images, Labels, MassmoverError
 
-PROJECTED = 4  # steps from one projection to the next; it costs more than a step does, and little happens in between
 RADII_PIXELS = (10, 20, 50, 100, 200)  # radius x pixels at which the held-out images are judged
 
 

@@ -159,9 +159,9 @@ RECIPES = {
         epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
     ),
     "certified": Recipe(
-        epochs=12,
+        epochs=6,
         batch_size=256,
-        peak_rate=0.03,
+        peak_rate=0.07,
         weight_decay=0.0,
         warm_up=0.1,
         shift=0,
