@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import massmover
-from massmover import adapters, data, models, natural, training
+from massmover import adapters, certificates, data, models, natural, training
 
 ROOT = Path(__file__).parents[1]
 BUILD = """
@@ -27,7 +27,13 @@ socket.socket.connect = socket.getaddrinfo = refuse
 from mkdocs.__main__ import cli
 cli(["build", "--strict", "--site-dir", sys.argv[1]])
 """
-REFERENCE = {"massmover": massmover, "training": training, "data-and-models": data, "natural": natural}
+REFERENCE = {
+    "massmover": massmover,
+    "certificates": certificates,
+    "training": training,
+    "data-and-models": data,
+    "natural": natural,
+}
 
 
 @pytest.fixture(scope="module")

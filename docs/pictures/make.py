@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import massmover
 from massmover.attacks.ascent import PlanAscent
 from massmover.data import load
-from massmover.models import load_model
+from massmover.models import CertifiedNetwork, load_model
 from massmover.transport.plan import Plan
 
 DIGITS = (0, 1, 2, 4)  # of the bundled sample: a seven, a two, a one, a four
@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
     """Write all pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    for name, draw in (("moves", moves), ("plan", plan), ("radii", radii)):
+    for name, draw in (("moves", moves), ("plan", plan), ("radii", radii), ("potential", potential)):
         figure = draw()
         figure.savefig(folder / f"{name}.png", dpi=100, bbox_inches="tight", metadata={"Software": None})
 
@@ -95,6 +95,43 @@ def radii() -> Figure:
                 show(grid[row, column], image[0])
                 right = answer == int(labels[row])
                 grid[row, column].set_xlabel(f"“{answer}”", fontsize=9, color="black" if right else ORANGE)
+    return figure
+
+
+def potential() -> Figure:
+    """The landscape of the duel that decides about a four, the digit on it with its ways downhill, and a cut."""
+    model, digits = load_model("mnist-certified"), load("mnist-sample")
+    assert isinstance(model, CertifiedNetwork)
+    image = digits.images_as_float()[4:5].requires_grad_()
+    scores = model(image)
+    label = int(scores.argmax())
+    (slope,) = torch.autograd.grad(scores[0, label], image)
+    # The gradient of a score is the potential of its active member, less its mean, over the mass.
+    height = (slope * image.detach().sum())[0, 0]
+    height = height - height.mean()
+    rises = torch.stack([height.diff(dim=axis).abs().max() for axis in (0, 1)])
+    assert float(rises.max()) <= 1 + 1e-5  # what the page says
+    figure = Figure(figsize=(10, 3.1), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    shown = left.imshow(height.numpy(), cmap="terrain")
+    left.contour(height.numpy(), levels=range(-12, 13), colors="black", linewidths=0.5)
+    left.set(title="a potential, a line each pixel of height", xticks=[], yticks=[])
+    figure.colorbar(shown, ax=left, shrink=0.8)
+    show(middle, image.detach()[0, 0])
+    middle.set_title("the digit, and which way is down", fontsize=10)
+    down = torch.gradient(-height)
+    rows, columns = torch.nonzero(image.detach()[0, 0] > 0.3, as_tuple=True)
+    middle.quiver(columns, rows, down[1][rows, columns], down[0][rows, columns], color=ORANGE, angles="xy", scale=16)
+    row = 14
+    right.plot(height[row].numpy(), "o-", markersize=3, label=f"row {row}")
+    top = float(height[row].max())
+    peak = int(height[row].argmax())
+    right.plot([peak, 27], [top, top - (27 - peak)], "--", color="grey", label="slope 1")
+    right.plot([peak, 0], [top, top - peak], "--", color="grey")
+    right.set(title="a cut through it", ylim=(float(height.min()) - 1, top + 1))
+    right.legend(fontsize=8)
+    left.title.set_fontsize(10)
+    right.title.set_fontsize(10)
     return figure
 
 

@@ -18,6 +18,7 @@ from massmover.attacks import (
     smallest_radius,
 )
 from massmover.ball import Balls, WassersteinBall
+from massmover.certificates import CertifiedResult, certified_radius
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.exact import distance_bounds, exact_distance
 from massmover.transport.plan import Certificate, Plan, certify
@@ -31,6 +32,7 @@ __all__ = [
     "AttackResult",
     "Balls",
     "Certificate",
+    "CertifiedResult",
     "Ensemble",
     "FrankWolfe",
     "MassmoverError",
@@ -42,6 +44,7 @@ __all__ = [
     "Verdicts",
     "WassersteinBall",
     "attack",
+    "certified_radius",
     "certify",
     "distance_bounds",
     "exact_distance",

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commandline import command, environment, massmover
 
-from massmover.models import lenet
+from massmover import WassersteinBall, certified_radius
+from massmover.models import lenet, load_model
 from massmover.models.weights import load_weights
 
 WORDS = ["--data", "bars.npz", "--count", "331", "--epochs", "3", "--attack-steps", "2", "--radius-pixels", "200"]
@@ -36,7 +38,7 @@ def history(folder: Path) -> list[dict[str, object]]:
 
 def test_a_killed_run_goes_on_to_the_same_weights(workshop: Path) -> None:
     whole = massmover("train", "--out", "whole", "--recipe", "tiny", *WORDS, cwd=workshop)
-    assert whole.returncode == 2 and "--recipe is 'tiny': use one of standard, paper, robust" in whole.stderr
+    assert whole.returncode == 2 and "--recipe is 'tiny': use one of standard, paper, robust, certified" in whole.stderr
     words = ["--recipe", "robust", *WORDS]
     whole = massmover("train", "--out", "whole", *words, cwd=workshop)
     assert whole.returncode == 0, whole.stderr
@@ -84,3 +86,15 @@ def test_options_without_an_adversary_are_refused(workshop: Path) -> None:
     done = massmover("train", "--out", "run", "--recipe", "standard", *WORDS, cwd=workshop)
     assert done.returncode == 2 and "--recipe standard has no adversary to change" in done.stderr
     assert not (workshop / "run").exists()
+
+
+def test_the_recipe_certified_leaves_a_network_that_certifies(workshop: Path) -> None:
+    words = ["--recipe", "certified", "--data", "bars.npz", "--epochs", "20"]
+    done = massmover("train", "--out", "proof", *words, cwd=workshop)
+    assert done.returncode == 0, done.stderr
+    assert "potentials.safetensors: 100.00 % of" in " ".join(done.stdout.split())
+    model = load_model("potentials", weights=workshop / "proof" / "potentials.safetensors")
+    with np.load(workshop / "bars.npz") as kept:
+        images, labels = torch.from_numpy(kept["images"][:20]).float() / 255, torch.from_numpy(kept["labels"][:20])
+    found = certified_radius(model, images, labels, ball=WassersteinBall(0.1))
+    assert bool((found.radius > 0).all())

@@ -120,7 +120,9 @@ def test_mean_and_std_belong_together() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(MassmoverError, match=r"'alexnet'.*mnist-standard, mnist-robust, lenet.*module:function"):
+    with pytest.raises(
+        MassmoverError, match=r"'alexnet'.*mnist-standard, mnist-robust, mnist-certified, lenet.*module:function"
+    ):
         load_model("alexnet")
 
 

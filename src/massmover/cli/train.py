@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -17,7 +18,8 @@ from massmover import data as datasets
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
 from massmover.evaluation.subject import resolve_device
-from massmover.models import ARCHITECTURES, save_weights
+from massmover.models import ARCHITECTURES, PotentialNetwork, save_weights
+from massmover.models.loading import POTENTIALS
 from massmover.ranks import Ranks, joined
 from massmover.report import write_study
 from massmover.training import RECIPES, Recipe, Trained, accuracy, train
@@ -32,9 +34,14 @@ CURVE = "curve.png"
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}.")] = "lenet",
+    model: Annotated[
+        str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}; the recipe certified has its own.")
+    ] = "lenet",
     recipe: Annotated[
-        str, typer.Option(help="standard: no adversary; robust: plan ascent; paper: the published recipe.")
+        str,
+        typer.Option(
+            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof."
+        ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
     count: Annotated[int | None, typer.Option(help="Train on the first images only.", show_default=False)] = None,
@@ -76,11 +83,14 @@ def train_command(
         ranks.once(lambda: prepare(out, resume=resume or restarted()))
         trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
         if ranks.first:
-            weights = save_weights(trained.model, out / f"{model}.safetensors")
+            finished, name = trained.model, model
+            if isinstance(finished, PotentialNetwork):
+                finished, name = finished.frozen(), POTENTIALS
+            weights = save_weights(finished, out / f"{name}.safetensors")
             draw(trained, out)
-            score = accuracy(trained.model, test.images, test.labels)
+            score = accuracy(finished, test.images, test.labels)
             console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
-            about = {"model": model, "data": data, "seed": seed, "test_images": len(test), "test_accuracy": score}
+            about = {"model": name, "data": data, "seed": seed, "test_images": len(test), "test_accuracy": score}
             console.print(f"report: {escape(str(page(trained, out, about=about)))}")
 
 
@@ -133,7 +143,7 @@ def watched(
                 errors.print(f"epoch {line.epoch}/{recipe.epochs} loss {line.loss:.4f} {held_out(latest)}")
 
         return train(
-            ARCHITECTURES[model],
+            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training),
             training.images,
             training.labels,
             recipe=recipe,
@@ -144,6 +154,14 @@ def watched(
             progress=show,
             ended=ended,
         )
+
+
+def potentials_for(training: datasets.ImageSet) -> Callable[[], PotentialNetwork]:
+    """The network of potentials for images of this shape; colour adds a function of the channels' masses."""
+    channels, height, width = training.images.shape[1:]
+    classes = int(training.labels.max()) + 1
+    units = 32 if channels > 1 else 0
+    return lambda: PotentialNetwork((channels, height, width), classes=classes, mass_units=units)
 
 
 def held_out(latest: list[Epoch]) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.certified import load_certified
 from massmover.models.files import FILE_SUFFIXES, model_from_file
 from massmover.models.weights import load_weights
 from massmover.models.wrapping import FunctionModel, Normalised
@@ -21,6 +22,8 @@ from massmover.types import MassmoverError
 
 ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {"lenet": lenet, "resnet20": resnet20, "resnet18": resnet18}
 BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet, "mnist-robust": lenet}
+CERTIFIED = ("mnist-certified",)  # bundled too; their files say how large they are
+POTENTIALS = "potentials"  # the architecture of a certified network, whatever its size
 
 
 def load_model(
@@ -36,9 +39,10 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`), which brings its weights;
-    - an architecture (`lenet`, `resnet20`, `resnet18`), which needs a file as `weights`: safetensors, or a
-      state dict of `torch.save` (`.pt`, `.pth`), alone or inside a checkpoint;
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-certified`), which brings its weights;
+    - an architecture (`lenet`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified trains), which
+      needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or inside a
+      checkpoint;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading
       weights never runs any;
@@ -51,21 +55,25 @@ def load_model(
     """
     if (mean is None) != (std is None):
         raise MassmoverError(f"Mean and std belong together; only {'mean' if std is None else 'std'} was given.")
-    if name in BUNDLED:
+    if name in BUNDLED or name in CERTIFIED:
         if weights is not None or mean is not None:
             raise MassmoverError(
                 f"{name} brings its own weights and takes images in [0, 1] as they are. "
                 "To use other weights, or mean and std, name an architecture such as lenet."
             )
         model = bundled_model(name)
-    elif name in ARCHITECTURES:
+    elif name in ARCHITECTURES or name == POTENTIALS:
         if weights is None:
+            untrained = f"{name}()" if name in ARCHITECTURES else "PotentialNetwork"
             raise MassmoverError(
                 f"{name} is an architecture, and random weights are pointless to measure: pass weights=, "
                 f"a .safetensors, .pt or .pth file (--weights on the command line). "
-                f"For an untrained network call massmover.models.{name}()."
+                f"For an untrained network call massmover.models.{untrained}."
             )
-        model = ARCHITECTURES[name]()
+        if name == POTENTIALS:
+            model, weights = load_certified(weights), None  # the file says how large the network is
+        else:
+            model = ARCHITECTURES[name]()
     elif Path(name).suffix.lower() in FILE_SUFFIXES and not is_address(name):
         if weights is not None:
             raise MassmoverError(f"{name} is a whole model and brings its own weights; drop weights.")
@@ -74,7 +82,7 @@ def load_model(
         model = model_from_function(name)
     else:
         raise MassmoverError(
-            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *ARCHITECTURES])}, "
+            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *CERTIFIED, *ARCHITECTURES, POTENTIALS])}, "
             "package.module:function for a function of your own that returns a model, or a file in TorchScript (.pt, "
             ".ts) or torch.export (.pt2) form."
         )
@@ -91,8 +99,10 @@ def load_model(
 
 def bundled_model(name: str) -> nn.Module:
     """Return a model that ships inside the package."""
-    model = BUNDLED[name]()
     with as_file(files("massmover").joinpath("bundled", f"{name}.safetensors")) as path:
+        if name in CERTIFIED:
+            return load_certified(path)
+        model = BUNDLED[name]()
         load_weights(model, path)
     return model
 

@@ -2,6 +2,6 @@
 
 from massmover.training.batches import accuracy
 from massmover.training.loop import Trained, train
-from massmover.training.recipe import RECIPES, Adversary, Recipe
+from massmover.training.recipe import RECIPES, Adversary, Margin, Recipe
 
-__all__ = ["RECIPES", "Adversary", "Recipe", "Trained", "accuracy", "train"]
+__all__ = ["RECIPES", "Adversary", "Margin", "Recipe", "Trained", "accuracy", "train"]

@@ -13,6 +13,7 @@ from massmover.attacks.base import Problem
 from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, logits_of
 from massmover.inputs import check_labels
+from massmover.training.margins import held_out_margins
 from massmover.training.state import Run
 from massmover.types import Images, Labels, MassmoverError
 
@@ -75,12 +76,14 @@ RADII = (0.125, 0.25, 0.5)  # of the adversary's largest radius
 
 
 def scores(run: Run, images: Tensor, labels: Labels, *, device: torch.device) -> tuple[float | None, dict[str, float]]:
-    """Clean accuracy of the averaged weights, and accuracy by radius under a short plan ascent."""
+    """Clean accuracy of the averaged weights, and accuracy by radius under a short plan ascent or by margins."""
     if not len(images):
         return None, {}
     model = copy.deepcopy(run.model)
     run.average.copy_to(model)
     clean = accuracy(model, images, labels)
+    if run.recipe.margin is not None:
+        return clean, held_out_margins(model, as_floats(images), labels)
     if run.recipe.adversary is None:
         return clean, {}
     few, truth = as_floats(images[:ATTACKED].to(device)), labels[:ATTACKED].to(device)

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from massmover.ranks import Ranks
 from massmover.training.adversary import moved_images
 from massmover.training.batches import as_floats, check_training_data, checksum_of, random_shift, scores
+from massmover.training.margins import Margins, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
 from massmover.types import Images, Labels, MassmoverError
@@ -85,7 +86,9 @@ def train(
         run = Run.start(architecture, recipe, seed=seed, data=checksum_of(images, labels), device=device)
         if folder is not None:
             run.resume(folder)
-        network = DistributedDataParallel(run.model) if ranks.size > 1 else run.model
+        potentials = None if recipe.margin is None else potential_network(run.model)
+        learner = run.model if potentials is None else Margins(potentials)
+        network = DistributedDataParallel(learner) if ranks.size > 1 else learner
         step = len(run.history) * (steps // recipe.epochs)
         for epoch in range(len(run.history), recipe.epochs):
             started, total = time.perf_counter(), 0.0
@@ -96,6 +99,8 @@ def train(
                 rate = one_cycle(share, peak=recipe.peak_rate, warm_up=recipe.warm_up)
                 for group in run.optimiser.param_groups:
                     group["lr"] = rate
+                if recipe.margin is not None and potentials is not None:
+                    potentials.softness = recipe.margin.softness(share)
                 # batch: drawn whole on every rank, then each takes its part
                 batch = random_shift(images[chosen.to(images.device)], largest=recipe.shift, draws=run.draws)
                 mine = slice(ranks.rank, None, ranks.size)
@@ -116,12 +121,15 @@ def train(
                     with explained(place, epoch=epoch):
                         raise MassmoverError(f"The training loss became {value}: lower peak_rate, {recipe.peak_rate}.")
                 run.optimiser.step()
+                if potentials is not None:
+                    potentials.project_()
                 run.average.update(run.model)
                 total += value * len(chosen)
                 if progress is not None:
                     progress(epoch, step, steps, value)
             # judge and keep
-            radius = 0.0 if recipe.adversary is None else recipe.adversary.upper_end(step / steps)
+            radius = 0.0 if recipe.margin is None else recipe.margin.radius
+            radius = radius if recipe.adversary is None else recipe.adversary.upper_end(step / steps)
             clean_score, robust = scores(run, images[count:], labels[count:], device=device)
             seconds = time.perf_counter() - started
             line = Epoch(epoch + 1, total / count, rate, radius, seconds, clean_score, robust)
@@ -137,6 +145,8 @@ def train(
 
 def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels) -> Tensor:
     """The loss added up over a batch; with an adversary both kinds of images go through the model together."""
+    if recipe.margin is not None:
+        return margin_loss(recipe.margin, model(clean, labels))
     if moved is None:
         return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     before, after = model(torch.cat([clean, moved])).chunk(2)

@@ -62,8 +62,36 @@ class Adversary:
 
 
 @dataclass(frozen=True)
+class Margin:
+    """Train for a proof: cross-entropy on the duels of a network of potentials, with a radius wanted.
+
+    The true class gives up the wanted `radius` in each of its duels before they, divided by `temperature`, count.
+    Maxima and minima are soft at first and nearly hard at the end: their temperature falls geometrically from `softest`
+    to `hardest`. All four are in pixels.
+    """
+
+    radius: float = 0.2
+    temperature: float = 0.05
+    softest: float = 0.06
+    hardest: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Refuse settings that prove nothing."""
+        if not (math.isfinite(self.radius) and self.radius >= 0 and self.temperature > 0):
+            raise MassmoverError(
+                f"a margin needs a radius >= 0 and a temperature > 0; got {self.radius} and {self.temperature}"
+            )
+        if not 0 < self.hardest <= self.softest:
+            raise MassmoverError(f"a margin needs 0 < hardest <= softest; got {self.hardest} and {self.softest}")
+
+    def softness(self, share: float) -> float:
+        """The temperature of maxima and minima after a share of the run."""
+        return float(self.softest * (self.hardest / self.softest) ** share)
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """How to train. Without an adversary this is ordinary training.
+    """How to train. Without an adversary or a margin this is ordinary training.
 
     The loss is `clean_share` times the cross-entropy on clean images plus the rest on moved ones; with `trades` above 0
     it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. `averaging`
@@ -85,6 +113,7 @@ class Recipe:
     adversary: Adversary | None = None
     clean_share: float = 0.0
     trades: float = 0.0
+    margin: Margin | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot train."""
@@ -106,6 +135,8 @@ class Recipe:
             )
         if not 0 <= self.held_out < 1:
             raise MassmoverError(f"held_out is a share of the training images, in [0, 1); got {self.held_out}.")
+        if self.margin is not None and self.adversary is not None:
+            raise MassmoverError("a recipe has an adversary or a margin, not both: set one of them to None")
         if not (0 <= self.clean_share <= 1 and math.isfinite(self.trades) and self.trades >= 0):
             raise MassmoverError(
                 f"clean_share lies in [0, 1] and trades is not negative; got {self.clean_share} and {self.trades}."
@@ -126,5 +157,15 @@ RECIPES = {
     ),
     "robust": Recipe(
         epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
+    ),
+    "certified": Recipe(
+        epochs=6,
+        batch_size=256,
+        peak_rate=0.07,
+        weight_decay=0.0,
+        warm_up=0.1,
+        shift=0,
+        held_out=1 / 12,
+        margin=Margin(),
     ),
 }

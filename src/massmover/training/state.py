@@ -28,7 +28,7 @@ class Epoch:
     epoch: int
     loss: float  # mean over the epoch
     rate: float  # of learning, at its end
-    radius: float  # the largest the adversary may use, at its end; 0 without one
+    radius: float  # the largest the adversary may use, at its end, or the margin wants; 0 without either
     seconds: float
     clean: float | None = None
     robust: dict[str, float] = field(default_factory=dict)  # by radius
