@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from massmover.cli import data, demo, evaluate, natural, report, reproduce, selftest, train, verify
+from massmover.cli import certify, data, demo, evaluate, natural, report, reproduce, selftest, train, verify
 from massmover.cli.screen import errors
 
 
@@ -56,6 +56,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate)
+app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)

@@ -90,6 +90,9 @@ def evaluate(
         bool,
         typer.Option("--eight-bit", help="Save exact 8-bit images, and say how many survive.", rich_help_panel=Where),
     ] = False,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Prove a radius for each image beside the attack.", rich_help_panel=How)
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a run that was interrupted.", rich_help_panel=Where)
     ] = False,
@@ -131,6 +134,7 @@ def evaluate(
         batch_size=batch_size or 1,
         backend=options.backend(backend),
         save_examples=options.save_examples(save_examples),
+        certify=certify,
     )
     with joined() as ranks:
         subject = load_subject(settings)
@@ -170,7 +174,7 @@ def perform(subject: Subject, settings: Settings, destination: Destination, *, r
         print_summary(summary)
         page = write_page([destination.out], destination.out / "report.html")
         console.print(f"report: {escape(str(page))}")
-    return int(summary["violations"])
+    return int(summary["violations"]) + len(summary.get("contradictions", ()))
 
 
 class Shown(Watcher):
@@ -215,11 +219,14 @@ def progress_note(progress: Progress, *, fresh: int, seconds: float) -> str:
 def print_summary(summary: dict[str, Any]) -> None:
     """The table of accuracy against radius, and what to be careful about."""
     table = Table(title=f"{summary['images']} images, clean accuracy {summary['clean_accuracy']:.1%}")
-    for heading in ("radius", "radius x pixels", "accuracy", "successes", "violations"):
+    bracket = "contradictions" in summary
+    proved = ["certified"] if bracket else []
+    for heading in ("radius", "radius x pixels", *proved, "accuracy", "successes", "violations"):
         table.add_column(heading, justify="right")
     for point in summary["accuracy"]:
-        cells = (f"{point['radius']:.5g}", f"{point['radius_pixels']:.5g}", f"{point['accuracy']:.1%}")
-        table.add_row(*cells, str(point["successes"]), str(point["violations"]))
+        cells = [f"{point['radius']:.5g}", f"{point['radius_pixels']:.5g}"]
+        cells += [f"{point['certified']:.1%}"] if bracket else []
+        table.add_row(*cells, f"{point['accuracy']:.1%}", str(point["successes"]), str(point["violations"]))
     console.print(table)
     console.print(
         f"{1000 * summary['seconds_per_image']:.1f} ms of attack an image; {summary['proved']} examples proved, "
@@ -231,5 +238,10 @@ def print_summary(summary: dict[str, Any]) -> None:
     for check in summary["checks"]:
         if not check["passed"]:
             warn(check)
+    if summary.get("contradictions"):
+        images = ", ".join(map(str, summary["contradictions"]))
+        errors.print(
+            f"[bold red]certified and broken at the same radius:[/] image {images}; one of the two halves is wrong"
+        )
     if summary["violations"]:
         errors.print(f"[bold red]{summary['violations']} examples broke the rules[/] and were not counted")

@@ -15,6 +15,7 @@ from torch import Tensor
 from massmover.attacks import attack, smallest_radius
 from massmover.attacks.losses import margin_of
 from massmover.attacks.show import largest_moves
+from massmover.certificates import certified_radius
 from massmover.evaluation.eight_bit import LEVELS, survivor
 from massmover.evaluation.proof import Moves, Verdict, check
 from massmover.evaluation.proof_maker import proving_moves
@@ -27,6 +28,7 @@ from massmover.types import Images, Labels, Logits, MassmoverError, PerImage
 
 CHEAP_TO_MEASURE = 20_000  # numbers of an image whose exact distance takes a fraction of a second
 MEASURED = 10  # of larger images every tenth is measured
+LARGEST = 1e9  # stands for an infinite certified radius, which JSON cannot hold
 SAMPLED = 10  # every tenth image that fell is attacked again at larger radii
 
 
@@ -93,10 +95,21 @@ def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[li
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
     batch = Batch(numbers, images, labels, targets, scores=subject.logits(images))
+    records, examples = _attacked_everywhere(subject, settings, batch)
+    if settings.certify:
+        found = certified_radius(subject.model, images, labels, ball=ball_for(settings, 0.0)).radius.clamp_max(LARGEST)
+        radius = dict(zip(numbers, found.tolist(), strict=True))
+        records = [replace(record, certified=radius[record.index]) for record in records]
+    return records, _worth_saving(examples, settings)
+
+
+def _attacked_everywhere(subject: Subject, settings: Settings, batch: Batch) -> tuple[list[Record], list[Example]]:
+    """Records and examples of a batch at every radius, or at each image's smallest."""
     if settings.smallest:
-        records, examples = _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
-        return list(records), _worth_saving(examples, settings)
-    records, examples = [], []
+        return _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
+    numbers = batch.numbers
+    records: list[Record] = []
+    examples: list[Example] = []
     earlier: dict[int, Example] = {}  # each image's example at the largest radius that broke it so far
     for radius in settings.radii:
         # What fell within a smaller radius has fallen here; a sample is attacked again, to see if the attack finds it.
@@ -110,7 +123,7 @@ def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[li
         records.extend(sorted(here, key=lambda record: record.index))
         examples.extend(fresh)
         earlier |= {example.record.index: example for example in fresh}
-    return records, _worth_saving(examples, settings)
+    return records, examples
 
 
 def _worth_saving(examples: list[Example], settings: Settings) -> list[Example]:

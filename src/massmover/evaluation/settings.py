@@ -47,6 +47,7 @@ class Settings(Choice):
     batch_size: int = 100
     backend: Backend | None = None  # who moves the mass; None for the fastest there is
     save_examples: int | None = 100  # None keeps every success
+    certify: bool = False  # prove a radius for each image beside the attack
 
     def __post_init__(self) -> None:
         if not self.radii or any(not (math.isfinite(radius) and radius >= 0) for radius in self.radii):
@@ -76,10 +77,10 @@ class Settings(Choice):
 
 
 def settings_from_json(values: dict[str, Any]) -> Settings:
-    """The settings a manifest holds."""
-    known = {field.name for field in fields(Settings)}
-    if set(values) != known:
-        odd = ", ".join(sorted(set(values) ^ known))
+    """The settings a manifest holds; what earlier versions did not know has its default."""
+    unknown = set(values) - {field.name for field in fields(Settings)}
+    if unknown or "radii" not in values:
+        odd = ", ".join(sorted(unknown or {"radii"}))
         raise MassmoverError(f"the settings are those of another version of this package (differing: {odd})")
     resolved: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()

@@ -50,6 +50,7 @@ class Record:
     seconds: float  # of the attack, per image of its batch
     trusted: bool  # the plan proves the example inside
     eight_bit: bool | None  # the success outlives rounding to 8 bits; None where there is nothing to round
+    certified: float | None = None  # no plan within this radius changes the right answer; None where nobody asked
     proved: bool | None = None  # the moves of its plan were checked in exact arithmetic; None where nothing was claimed
     margin_before: float | None = None  # how far the scores of the original are from success; 0 or less is one
     margin: float | None = None  # the same of the image that was found; None in records of earlier versions
@@ -58,6 +59,13 @@ class Record:
     def clean_mistake(self) -> bool:
         """Whether the classifier was wrong before anything moved."""
         return self.prediction_before != self.label
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the image was broken where it was certified: one of the two halves is wrong."""
+        if self.certified is None or not self.success or self.clean_mistake:
+            return False
+        return (self.radius if self.carried_from is None else self.carried_from) < self.certified
 
     @property
     def used(self) -> float:

@@ -35,6 +35,12 @@ def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_imag
         "seconds_per_image": sum(record.seconds for record in records) / count if count else 0.0,
         "area_under_curve": area(curve),
     }
+    if settings.certify:
+        certified = {record.index: record.certified or 0.0 for record in records}
+        for point in points:
+            held = sum(clean[index] and radius > 0 and radius >= point["radius"] for index, radius in certified.items())
+            point["certified"] = held / count if count else 0.0
+        summary["contradictions"] = sorted({record.index for record in records if record.contradicted})
     if settings.smallest:
         summary["median_smallest_radius"] = median_smallest(records)
     if settings.eight_bit:

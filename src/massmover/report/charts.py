@@ -45,6 +45,37 @@ def accuracy_chart(runs: Sequence[Run], *, width: int, height: int, paper: Seque
     )
 
 
+def bracket_chart(run: Run, *, width: int, height: int) -> Markup:
+    """What is proved, what is broken, and what neither half knows, stacked over the radius."""
+    frame = Frame(left=46, top=14, right=width - 18, bottom=height - 46)
+    points = [point for point in run.summary["accuracy"] if point["radius_pixels"] > 0]
+    radii = [point["radius_pixels"] for point in points]
+    scale = RadiusScale(low=min(radii, default=1.0), high=max(radii, default=10.0), frame=frame)
+    clean = run.summary["clean_accuracy"]
+    ends = [(frame.left, clean, clean), *((scale(p["radius_pixels"]), p["certified"], p["accuracy"]) for p in points)]
+    floor, ceiling = [0.0] * len(ends), [1.0] * len(ends)
+    proved, standing = [held for _, held, _ in ends], [left for _, _, left in ends]
+    layers = []
+    for kind, low, high in (("proved", floor, proved), ("unknown", proved, standing), ("broken", standing, ceiling)):
+        above = [(x, _up(frame, share)) for (x, _, _), share in zip(ends, high, strict=True)]
+        below = [(x, _up(frame, share)) for (x, _, _), share in zip(ends, low, strict=True)]
+        layers.append(element("path", d=f"{path_of([*above, *reversed(below)])} Z", class_=f"layer {kind}"))
+    dots = [
+        _dot(
+            scale(p["radius_pixels"]),
+            _up(frame, p["certified"]),
+            f"{number(p['radius_pixels'])}: {p['certified']:.1%} proved, {1 - p['accuracy']:.1%} broken",
+            class_="dot held",
+        )
+        for p in points
+    ]
+    pieces = [*layers, _grid(frame, scale), *dots]
+    label = "Proved, unknown and broken over the radius"
+    return element(
+        "svg", *pieces, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_="chart bracket"
+    )
+
+
 def _paper_line(curve: PaperCurve, series: int, *, frame: Frame, scale: RadiusScale) -> list[Markup]:
     pairs = list(zip(RADII_PIXELS, curve.percent, strict=True))
     points = [(scale(radius), _up(frame, value / 100)) for radius, value in pairs]

@@ -78,6 +78,7 @@ def page(runs: Sequence[Run], *, paper: bool = False) -> str:
             colours=Markup(palette.style(len(runs))),
             accuracy_wide=charts.accuracy_chart(runs, width=860, height=400, paper=curves),
             accuracy_narrow=charts.accuracy_chart(runs, width=350, height=320, paper=curves),
+            brackets=[_bracket(run) for run in runs if "contradictions" in run.summary],
             paper=curves,
             breaking=[_breaking(run) for run in runs],
             classes=[worst_classes(run) for run in runs],
@@ -96,6 +97,14 @@ def page(runs: Sequence[Run], *, paper: bool = False) -> str:
             trouble=[(run.name, check) for run in runs for check in run.summary["checks"] if not check["passed"]],
         )
     )
+
+
+def _bracket(run: Run) -> dict[str, Any]:
+    return {
+        "run": run,
+        "wide": charts.bracket_chart(run, width=860, height=320),
+        "narrow": charts.bracket_chart(run, width=350, height=280),
+    }
 
 
 def _breaking(run: Run) -> dict[str, Any]:
