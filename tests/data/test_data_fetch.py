@@ -17,7 +17,7 @@ import pytest
 from datafiles import digits, idx_bytes, tgz, write_idx_split
 
 from massmover.data import NAMES, DataError, archive, fetch, fetching, load
-from massmover.data.loading import BUNDLED
+from massmover.data.datasets import BUNDLED
 from massmover.data.sources import SOURCES, Source, SourceFile
 
 IMAGES, LABELS = digits(6)

@@ -8,7 +8,7 @@ import torch
 from datafiles import write_idx_split
 
 from massmover.data import DataError, load, sample
-from massmover.data.loading import BUNDLED
+from massmover.data.datasets import BUNDLED
 
 FIRST_LABELS = [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
 

@@ -10,9 +10,9 @@ from test_page import finished_run
 
 from massmover.report import load_runs
 from massmover.report.comparison import by_radius, side_by_side, warnings
-from massmover.report.loading import distinct
 from massmover.report.page import page, settings_of
 from massmover.report.palette import colours, style
+from massmover.report.runs import distinct
 
 
 def test_names_differ() -> None:

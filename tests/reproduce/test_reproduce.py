@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
+from massmover import paper
 from massmover.attacks.pgd import SinkhornAttack
 from massmover.cli import app
 from massmover.models import load_model
-from massmover.reproduce import paper
-from massmover.reproduce.curves import Subject, accuracy_at, fixed_curve, ramp_curve, ramp_for, suited
+from massmover.reproduce.curves import Contender, Subject, accuracy_at, fixed_curve, ramp_curve, ramp_for, suited
 from massmover.reproduce.pitfalls import clamping, dimming
 from massmover.reproduce.tables import ablation
 
@@ -59,9 +59,9 @@ def test_rows_fall_and_keep_their_order(subject: Subject) -> None:
 def test_a_fixed_radius_is_at_least_as_strong_as_the_ramp_here(subject: Subject) -> None:
     attack = SinkhornAttack(steps=30)
     told: list[tuple[str, int, int]] = []
-    ramp = ramp_curve("a", attack, subject, radii_pixels=(20, 100), paper=None)
+    ramp = ramp_curve(Contender("a", attack), subject, radii_pixels=(20, 100))
     fixed = fixed_curve(
-        "b", attack, subject, radii_pixels=(20, 100), paper=None, progress=lambda *news: told.append(news)
+        Contender("b", attack), subject, radii_pixels=(20, 100), progress=lambda *news: told.append(news)
     )
     assert sum(fixed.accuracy) <= sum(ramp.accuracy)
     assert fixed.outside == 0
@@ -83,7 +83,7 @@ def test_three_channels_share_the_budget() -> None:
     with torch.no_grad():
         labels = model(images).argmax(dim=1)
     colours = Subject(model, images, labels, "cifar10", "linear", 4)
-    row = ramp_curve("a", SinkhornAttack(), colours, radii_pixels=(20,), paper=None)
+    row = ramp_curve(Contender("a", SinkhornAttack()), colours, radii_pixels=(20,))
     assert row.outside == 0
 
 

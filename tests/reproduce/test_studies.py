@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
+from massmover import paper
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.base import AttackResult, Problem
 from massmover.cli import app
 from massmover.models import load_model
 from massmover.reproduce import defence as defences
-from massmover.reproduce import paper
-from massmover.reproduce.curves import Subject, lineup, short_name
-from massmover.reproduce.defence import Printed, defence, printed_for, standing_curve
+from massmover.reproduce.curves import Contender, Subject, fixed_curve, lineup, short_name
+from massmover.reproduce.defence import Printed, defence, printed_for
 from massmover.reproduce.natural import ACCURACY, CLEAN, DISTANCE, L2, NAMES, WASSERSTEIN, distance, natural
 from massmover.types import Classifier
 
@@ -140,8 +140,12 @@ def halves() -> Subject:
 def test_images_fall_at_the_distance_of_the_boundary_and_stay_down() -> None:
     attack, told = Scripted(), list[tuple[str, int, int]]()
     # Half the mass, over the middle: 0.5, 1 and (out of reach of a 5x5 window) never.
-    curve = standing_curve(
-        "linear", attack, halves(), radii_pixels=(48, 4, 24), progress=lambda *news: told.append(news)
+    curve = fixed_curve(
+        Contender("linear", attack),
+        halves(),
+        radii_pixels=(48, 4, 24),
+        carry=True,
+        progress=lambda *news: told.append(news),
     )
     assert curve.radii_pixels == (4, 24, 48)  # radius 0.1, 0.6 and 1.2
     assert curve.accuracy == (75, 50, 25)
@@ -151,7 +155,7 @@ def test_images_fall_at_the_distance_of_the_boundary_and_stay_down() -> None:
 
 
 def test_what_the_judge_does_not_accept_does_not_count() -> None:
-    curve = standing_curve("linear", Scripted(cheating=True), halves(), radii_pixels=(4,))
+    curve = fixed_curve(Contender("linear", Scripted(cheating=True)), halves(), radii_pixels=(4,), carry=True)
     assert curve.accuracy == (100,)
     assert curve.outside == 4
 

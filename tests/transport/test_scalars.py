@@ -36,7 +36,13 @@ class TestDecreasingRoot:
         rates = torch.tensor([0.5, 1.0, 7.0], dtype=torch.float64)
         target = torch.full((3,), 0.01, dtype=torch.float64)
         found = decreasing_root(exponentials(rates), target=target, guess=torch.ones_like(target), accuracy=1e-13)
-        assert found.tolist() == pytest.approx((np.log(300) / rates.numpy()).tolist(), rel=1e-12)
+        assert found.point.tolist() == pytest.approx((np.log(300) / rates.numpy()).tolist(), rel=1e-12)
+        assert found.converged.all()
+
+    def test_says_when_it_ran_out_of_steps(self) -> None:
+        rates, target = torch.tensor([1.0, 1.0]), torch.tensor([3 / np.e, 1e-30], dtype=torch.float64)
+        found = decreasing_root(exponentials(rates), target=target, guess=torch.ones(2), accuracy=1e-9, steps=2)
+        assert found.converged.tolist() == [True, False]
 
     def test_is_zero_where_nothing_has_to_be_paid(self) -> None:
         found = decreasing_root(
@@ -45,7 +51,7 @@ class TestDecreasingRoot:
             guess=torch.ones(2),
             accuracy=1e-6,
         )
-        assert found.tolist() == [0.0, 0.0]
+        assert found.point.tolist() == [0.0, 0.0]
 
     def test_a_bad_guess_does_not_matter(self) -> None:
         target = torch.tensor([0.3, 1e-5], dtype=torch.float64)
@@ -56,11 +62,11 @@ class TestDecreasingRoot:
                 guess=torch.full((2,), guess),
                 accuracy=1e-12,
             )
-            assert found.tolist() == pytest.approx([(1 / t - 1) ** 0.5 for t in target.tolist()], rel=1e-9)
+            assert found.point.tolist() == pytest.approx([(1 / t - 1) ** 0.5 for t in target.tolist()], rel=1e-9)
 
     def test_a_target_of_nothing_costs_what_nobody_pays(self) -> None:
         found = decreasing_root(exponentials(torch.ones(1)), target=torch.zeros(1), guess=torch.ones(1), accuracy=1e-6)
-        assert found.item() == pytest.approx(NEVER)
+        assert found.point.item() == pytest.approx(NEVER)
 
 
 class TestSectionedRoot:

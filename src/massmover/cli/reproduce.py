@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from massmover import data as datasets
+from massmover import paper
 from massmover.cli import options
 from massmover.cli.natural import NOTE, l2_of, print_caveats, wasserstein_of
 from massmover.cli.screen import console, progress_bar, refuses_clearly, say
@@ -25,7 +26,6 @@ from massmover.models import BUNDLED, load_model
 from massmover.natural.figure import Panel, Series, draw_panels
 from massmover.natural.perturbations import kornia
 from massmover.report import write_study
-from massmover.reproduce import paper
 from massmover.reproduce.curves import ROBUST, Curve, Progress, Subject, lineup, short_name
 from massmover.reproduce.defence import Defence, Printed, defence, printed_for
 from massmover.reproduce.figures import draw, draw_defence

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from massmover.data.datasets import NAMES, load
 from massmover.data.fetching import fetch
 from massmover.data.imageset import DataError, ImageSet
-from massmover.data.loading import NAMES, load
 from massmover.data.sources import cache_folder
 from massmover.data.torchdata import from_dataset
 

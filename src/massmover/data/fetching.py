@@ -10,8 +10,8 @@ from pathlib import Path
 
 from massmover.data import archive, idx
 from massmover.data.archive import Progress
+from massmover.data.datasets import BUNDLED, DEBIAN_FASHION, NAMES
 from massmover.data.imageset import DataError
-from massmover.data.loading import BUNDLED, DEBIAN_FASHION, NAMES
 from massmover.data.sources import FASHION_REMEDY, SOURCES, Source, cache_folder
 
 STALE_SECONDS = 24 * 3600

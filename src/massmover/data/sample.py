@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from massmover.data.loading import BUNDLED, load
+from massmover.data.datasets import BUNDLED, load
 
 COUNT = 1000
 

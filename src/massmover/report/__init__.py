@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from massmover.report.loading import Run, load_run, load_runs
 from massmover.report.page import write_page
+from massmover.report.runs import Run, load_run, load_runs
 from massmover.report.study import Figure, Table, study_page, write_study
 
 __all__ = ["Figure", "Run", "Table", "load_run", "load_runs", "study_page", "write_page", "write_study"]

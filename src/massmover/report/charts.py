@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from massmover.paper import VICTIMS
 from massmover.report.intervals import percent
-from massmover.report.loading import Run
-from massmover.report.paper import RADII_PIXELS, VICTIMS, PaperCurve, curves_for
+from massmover.report.published import RADII_PIXELS, PaperCurve, curves_for
+from massmover.report.runs import Run
 from massmover.report.svg import Frame, RadiusScale, element, path_of, words
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from massmover.report.intervals import Interval
-from massmover.report.loading import Run
+from massmover.report.runs import Run
 
 # What has to agree before two accuracies at one radius mean the same.
 THREAT = ("window", "ground", "normalisation", "power", "targeted", "eight_bit")

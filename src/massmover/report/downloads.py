@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from massmover.report.intervals import wilson
-from massmover.report.loading import Run
+from massmover.report.runs import Run
 
 
 class Download(NamedTuple):

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from massmover.drawing import draw_example, name_panels
 from massmover.report import charts, gallery
-from massmover.report.loading import Run
 from massmover.report.palette import colours
-from massmover.report.paper import RADII_PIXELS
+from massmover.report.published import RADII_PIXELS
+from massmover.report.runs import Run
 
 PAPER_STYLES = (("#8b8577", "--"), ("#a8793a", ":"), ("#6b7f94", "-."))
 BAR_COLOURS = {"mistake": "#b42318", "broken": "#0b62a4", "standing": "#0a7d5c"}

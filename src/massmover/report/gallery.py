@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from massmover.evaluation.store import Record
 from massmover.report import pictures
-from massmover.report.loading import Run
+from massmover.report.runs import Run
 
 CARDS = 60
 

@@ -14,7 +14,7 @@ from massmover.evaluation.settings import option_name
 from massmover.files import replace_file
 from massmover.report import charts, comparison, downloads, gallery, palette
 from massmover.report.intervals import percent, wilson
-from massmover.report.loading import ClassRow, Run, load_runs
+from massmover.report.runs import ClassRow, Run, load_runs
 
 HERE = Path(__file__).parent
 MOST_CLASSES = 20  # a larger confusion table would not be legible

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from massmover.attacks.base import AttackResult, Problem
+from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.attacks.pgd import Ramp, SinkhornAttack
 from massmover.ball import WassersteinBall, pixel_count
 from massmover.evaluation.verify import verify
@@ -80,36 +82,36 @@ def ramp_for(subject: Subject, largest: float) -> Ramp:
     return Ramp(start=step, step=step, limit=step * math.ceil(largest / subject.pixels / step))
 
 
+class Contender(NamedTuple):
+    """A row to be measured: an attack, what it is called, and what the paper prints for it."""
+
+    name: str
+    attack: Any  # an attack; a SinkhornAttack where the radius is to grow
+    paper: Sequence[float] | None = None
+
+
 def ramp_curve(
-    name: str,
-    attack: SinkhornAttack,
-    subject: Subject,
-    *,
-    radii_pixels: Sequence[float],
-    paper: Sequence[float] | None,
-    progress: Progress | None = None,
+    contender: Contender, subject: Subject, *, radii_pixels: Sequence[float], progress: Progress | None = None
 ) -> Curve:
     """Let the radius of every image grow until it is broken, and read the accuracy at each radius off that."""
-    ramp = ramp_for(subject, max(radii_pixels))
+    ramp, attack = ramp_for(subject, max(radii_pixels)), suited(contender.attack, subject)
     started = time.perf_counter()
     results = []
     done = 0
     for images, labels in batches(subject):
-        results.append(
-            suited(attack, subject).ramp(subject.model, Problem(WassersteinBall(0.0).around(images), labels), ramp)
-        )
+        results.append(attack.ramp(subject.model, Problem(WassersteinBall(0.0).around(images), labels), ramp))
         done += len(images)
         if progress is not None:
-            progress(name, done, len(subject.images))
+            progress(contender.name, done, len(subject.images))
     seconds = time.perf_counter() - started
     breaking = torch.cat([torch.where(result.success, result.radius, torch.inf) for result in results])
     tried = torch.cat([result.radius for result in results])
     return Curve(
-        name=name,
+        name=contender.name,
         protocol="ramp",
         radii_pixels=tuple(radii_pixels),
         accuracy=tuple(accuracy_at(breaking, radius / subject.pixels) for radius in radii_pixels),
-        paper=None if paper is None else tuple(paper),
+        paper=None if contender.paper is None else tuple(contender.paper),
         mean_radius=float(tried.mean()),
         unbroken=int(torch.isinf(breaking).sum()),
         outside=sum(outside(images, result) for (images, _), result in zip(batches(subject), results, strict=True)),
@@ -119,38 +121,55 @@ def ramp_curve(
 
 
 def fixed_curve(
-    name: str,
-    attack: SinkhornAttack,
+    contender: Contender,
     subject: Subject,
     *,
     radii_pixels: Sequence[float],
-    paper: Sequence[float] | None,
+    carry: bool = False,
     progress: Progress | None = None,
 ) -> Curve:
-    """Attack at each radius by itself."""
+    """Attack at each radius by itself; an image falls when the exact judge agrees that its twin is in the ball.
+
+    With `carry` only images that stood at all smaller radii are attacked: what is in a ball is in every larger one.
+    """
     started = time.perf_counter()
+    everyone = standing = torch.arange(len(subject.images))
     accuracy, left = [], 0
-    for number, radius in enumerate(radii_pixels):
-        ball, won = WassersteinBall.from_pixels(radius, subject.images), 0
-        for images, labels in batches(subject):
-            result = suited(attack, subject).run(subject.model, Problem(ball.around(images), labels))
-            won += int(result.success.sum())
-            left += outside(images, result)
-        accuracy.append(100 * (1 - won / len(subject.images)))
+    for number, radius in enumerate(sorted(radii_pixels)):
+        kept = []
+        for part in torch.split(standing if carry else everyone, BATCH):
+            fallen, refused = judged(contender.attack, subject, part, radius_pixels=radius)
+            left += refused
+            kept.append(part[~fallen])
+        standing = torch.cat([everyone[:0], *kept])
+        accuracy.append(100 * len(standing) / len(everyone))
         if progress is not None:
-            progress(name, number + 1, len(radii_pixels))
+            progress(contender.name, number + 1, len(radii_pixels))
     return Curve(
-        name=name,
+        name=contender.name,
         protocol="fixed radius",
-        radii_pixels=tuple(radii_pixels),
+        radii_pixels=tuple(sorted(radii_pixels)),
         accuracy=tuple(accuracy),
-        paper=None if paper is None else tuple(paper),
+        paper=None if contender.paper is None else tuple(contender.paper),
         mean_radius=None,
-        unbroken=0,
+        unbroken=len(standing),
         outside=left,
         seconds=time.perf_counter() - started,
-        count=len(subject.images),
+        count=len(everyone),
     )
+
+
+def judged(attack: Attack, subject: Subject, part: Labels, *, radius_pixels: float) -> tuple[Tensor, int]:
+    """Which images of a part fall within a radius, and how many successes the judge does not accept."""
+    images = subject.images[part]
+    if isinstance(attack, SinkhornAttack):
+        attack = suited(attack, subject)
+    ball = WassersteinBall.from_pixels(radius_pixels, images)
+    result = attack.run(subject.model, Problem(ball.around(images), subject.labels[part]))
+    won = result.success.clone()
+    verdicts = verify(images[won], result.images[won], result.radius[won])
+    won[result.success] = verdicts.inside
+    return won, verdicts.violations
 
 
 def accuracy_at(breaking: PerImage, radius: float) -> float:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
-from massmover.attacks.base import Attack, Problem
+from massmover import paper
 from massmover.attacks.ensemble import Ensemble
 from massmover.attacks.pgd import SinkhornAttack
-from massmover.ball import WassersteinBall
-from massmover.evaluation.verify import verify
-from massmover.reproduce import paper
-from massmover.reproduce.curves import BATCH, Curve, Progress, Subject, ramp_curve
-from massmover.types import Labels
+from massmover.reproduce.curves import Contender, Curve, Progress, Subject, fixed_curve, ramp_curve
 
 RADII = (10, 20, 50, 100, 200, 400, 800, 1600)
 PAPERS_STEP = 0.06  # the step size of the paper's attack, and of the adversary its model was trained against
@@ -59,65 +52,18 @@ def defence(
             model=subject.model_name,
             clean_accuracy=subject.clean_accuracy(),
             hu=ramp_curve(
-                f"{subject.model_name}, Hu et al.",
-                SinkhornAttack(step_size=PAPERS_STEP),
+                Contender(f"{subject.model_name}, Hu et al.", SinkhornAttack(step_size=PAPERS_STEP)),
                 subject,
                 radii_pixels=radii_pixels,
-                paper=None,
                 progress=progress,
             ),
-            auto=standing_curve(
-                f"{subject.model_name}, auto", Ensemble(), subject, radii_pixels=radii_pixels, progress=progress
+            auto=fixed_curve(
+                Contender(f"{subject.model_name}, auto", Ensemble()),
+                subject,
+                radii_pixels=radii_pixels,
+                carry=True,
+                progress=progress,
             ),
         )
         for subject in subjects
     )
-
-
-def standing_curve(
-    name: str,
-    attack: Attack,
-    subject: Subject,
-    *,
-    radii_pixels: Sequence[float],
-    progress: Progress | None = None,
-) -> Curve:
-    """Attack at each radius the images that stood at all smaller ones: what is in a ball is in every larger one.
-
-    An image falls when the exact judge agrees that its adversarial twin is in the ball.
-    """
-    started = time.perf_counter()
-    standing = torch.arange(len(subject.images))
-    accuracy, left = [], 0
-    for number, radius in enumerate(sorted(radii_pixels)):
-        ball, kept = WassersteinBall.from_pixels(radius, subject.images), []
-        for part in torch.split(standing, BATCH):
-            fallen, outside = judged(attack, subject, part, ball=ball)
-            left += outside
-            kept.append(part[~fallen])
-        standing = torch.cat([standing[:0], *kept])
-        accuracy.append(100 * len(standing) / len(subject.images))
-        if progress is not None:
-            progress(name, number + 1, len(radii_pixels))
-    return Curve(
-        name=name,
-        protocol="fixed radius",
-        radii_pixels=tuple(sorted(radii_pixels)),
-        accuracy=tuple(accuracy),
-        paper=None,
-        mean_radius=None,
-        unbroken=len(standing),
-        outside=left,
-        seconds=time.perf_counter() - started,
-        count=len(subject.images),
-    )
-
-
-def judged(attack: Attack, subject: Subject, part: Labels, *, ball: WassersteinBall) -> tuple[torch.Tensor, int]:
-    """Which images of a part fall within the ball, and how many successes the judge does not accept."""
-    images = subject.images[part]
-    result = attack.run(subject.model, Problem(ball.around(images), subject.labels[part]))
-    won = result.success.clone()
-    verdicts = verify(images[won], result.images[won], result.radius[won])
-    won[result.success] = verdicts.inside
-    return won, verdicts.violations

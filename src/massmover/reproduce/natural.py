@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from massmover import paper
 from massmover.natural import PUBLISHED, Effect, Study, study
 from massmover.natural.study import MEASURED, PERTURBED
 from massmover.reproduce.curves import Progress, Subject, batches
@@ -19,16 +20,8 @@ def by_name(*numbers: float) -> Mapping[str, float]:
     return dict(zip(names, numbers, strict=True))
 
 
-# Percent right: a standard model and the paper's own defended one.
-ACCURACY: Mapping[str, Mapping[str, Mapping[str, float]]] = {
-    "mnist": {
-        "standard": by_name(98.9, 97.8, 85.8, 48.3, 98.5, 97.7, 91.9, 98.6, 93.1, 62.4),
-        "robust": by_name(92.8, 91.2, 82.3, 49.3, 91.0, 88.7, 79.1, 88.0, 75.1, 58.4),
-    },
-    "cifar10": {
-        "standard": by_name(94.8, 94.5, 94.5, 93.6, 91.6, 86.6, 64.1, 35.1, 17.8, 15.4),
-        "robust": by_name(84.4, 84.0, 84.0, 81.7, 82.8, 81.3, 70.6, 69.5, 35.1, 24.7),
-    },
+ACCURACY = {
+    data: {model: by_name(*row) for model, row in rows.items()} for data, rows in paper.NATURAL_ACCURACY.items()
 }
 
 
@@ -77,16 +70,7 @@ def adding_up(progress: Progress | None, names: Mapping[str, str], total: int) -
 
 
 L2, WASSERSTEIN = "l2", "wasserstein"
-DISTANCE: Mapping[str, Mapping[str, Mapping[str, float]]] = {
-    "mnist": {
-        L2: by_name(5.2, 8.1, 10.3, 3.7, 5.4, 7.8, 3.2, 5.5, 6.5),
-        WASSERSTEIN: by_name(1.0, 2.2, 4.2, 0.5, 0.8, 1.5, 0.3, 1.0, 1.6),
-    },
-    "cifar10": {
-        L2: by_name(41.0, 61.6, 82.6, 38.4, 54.8, 71.4, 14.8, 25.4, 31.3),
-        WASSERSTEIN: by_name(1.0, 2.0, 3.7, 0.8, 1.6, 2.8, 0.8, 1.6, 2.2),
-    },
-}
+DISTANCE = {data: {kind: by_name(*row) for kind, row in rows.items()} for data, rows in paper.NATURAL_DISTANCE.items()}
 # Two images in [0, 1] of 3 x 32 x 32 are at most 55.4 apart, so the paper's CIFAR-10 pixels were divided by something;
 # by these numbers, which many CIFAR-10 recipes use, its l2 distances come out.
 L2_UNITS: Mapping[str, tuple[float, ...]] = {"cifar10": (0.2023, 0.1994, 0.2010)}

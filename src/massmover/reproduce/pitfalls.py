@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from massmover import paper
 from massmover.attacks.base import Problem
 from massmover.attacks.pgd import Schedule, SinkhornAttack
 from massmover.ball import WassersteinBall
 from massmover.evaluation.verify import verify
-from massmover.reproduce import paper
 from massmover.reproduce.curves import Progress, Subject, batches, ramp_for, suited
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from massmover import paper
 from massmover.attacks.pgd import SinkhornAttack, wong
-from massmover.reproduce import paper
-from massmover.reproduce.curves import Curve, Progress, Subject, fixed_curve, ramp_curve
+from massmover.reproduce.curves import Contender, Curve, Progress, Subject, fixed_curve, ramp_curve
 from massmover.transport.sinkhorn import ConstrainedSinkhorn
 
 
@@ -19,10 +19,11 @@ def attack_table(subject: Subject, *, progress: Progress | None = None) -> tuple
     printed = paper.ATTACK.get(subject.data, {})
     radii = paper.ATTACK_RADII
     ours = printed.get("large step, gradient")
+    theirs, hu = Contender("Wong et al.", wong(), printed.get("wong")), Contender("Hu et al.", SinkhornAttack(), ours)
     return (
-        ramp_curve("Wong et al.", wong(), subject, radii_pixels=radii, paper=printed.get("wong"), progress=progress),
-        ramp_curve("Hu et al.", SinkhornAttack(), subject, radii_pixels=radii, paper=ours, progress=progress),
-        fixed_curve("Hu et al.", SinkhornAttack(), subject, radii_pixels=radii, paper=ours, progress=progress),
+        ramp_curve(theirs, subject, radii_pixels=radii, progress=progress),
+        ramp_curve(hu, subject, radii_pixels=radii, progress=progress),
+        fixed_curve(hu, subject, radii_pixels=radii, progress=progress),
     )
 
 
@@ -35,7 +36,9 @@ def ablation(subject: Subject, *, progress: Progress | None = None) -> tuple[Cur
         "large step, gradient": SinkhornAttack(),
     }
     return tuple(
-        ramp_curve(name, attack, subject, radii_pixels=paper.ATTACK_RADII, paper=printed.get(name), progress=progress)
+        ramp_curve(
+            Contender(name, attack, printed.get(name)), subject, radii_pixels=paper.ATTACK_RADII, progress=progress
+        )
         for name, attack in attacks.items()
     )
 
@@ -54,7 +57,7 @@ def runtime(subject: Subject, *, progress: Progress | None = None) -> tuple[Curv
     }
     radii = (*paper.ATTACK_RADII, LARGEST)
     return tuple(
-        ramp_curve(name, attack, subject, radii_pixels=radii, paper=None, progress=progress)
+        ramp_curve(Contender(name, attack), subject, radii_pixels=radii, progress=progress)
         for name, attack in attacks.items()
     )
 
@@ -67,11 +70,9 @@ def step_size(subject: Subject, *, progress: Progress | None = None) -> tuple[Cu
     printed = paper.STEP_SIZE.get(subject.data, {})
     return tuple(
         ramp_curve(
-            f"step {size:g}",
-            SinkhornAttack(step_size=size),
+            Contender(f"step {size:g}", SinkhornAttack(step_size=size), printed.get(size)),
             subject,
             radii_pixels=paper.STEP_RADII,
-            paper=printed.get(size),
             progress=progress,
         )
         for size in (*paper.STEP_SIZES, *BEYOND)

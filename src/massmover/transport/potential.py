@@ -135,12 +135,15 @@ class Rows(NamedTuple):
         guess = torch.ones_like(budget) if pull.price is None else (pull.price.to(budget) - floor).clamp_min(0)
         if not wait:
             return floor + sectioned_root(lambda extra: self.costs_at(floor + extra), target=budget, guess=guess)
-        return floor + decreasing_root(
+        root = decreasing_root(
             lambda extra: self.spent(floor + extra),
             target=budget,
             guess=guess,
             accuracy=1e-12 if self.sums.dtype == torch.float64 else 1e-6,  # what sums over a plan can resolve
         )
+        return (
+            floor + root.point
+        )  # where it did not converge the plan is a cheap one: costs are measured, never assumed
 
 
 def priced_plan(pull: Pull, balls: Balls, *, dtype: torch.dtype = torch.float64) -> Priced:

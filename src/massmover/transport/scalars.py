@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,13 @@ SECTIONS = 4  # points at which a round of `sectioned_root` cuts each bracket
 FIRST_LOOK = torch.tensor([0.0, 0.05, 0.5, 0.9, 0.98, 1.02, 1.1, 2.0, 30.0, 1e4], dtype=torch.float64)
 
 
+class Root(NamedTuple):
+    """Where a function meets its target, and for which images the steps sufficed to find out."""
+
+    point: PerImage
+    converged: PerImage  # bool
+
+
 def decreasing_root(
     function: Callable[[PerImage], tuple[PerImage, PerImage]],
     *,
@@ -21,7 +29,7 @@ def decreasing_root(
     guess: PerImage,
     accuracy: float,
     steps: int = 100,
-) -> PerImage:
+) -> Root:
     """The p >= 0 with function(p) = target, per image; 0 where function(0) is already below the target.
 
     The function is positive and falls roughly exponentially, so Newton's method is applied to its logarithm.
@@ -54,7 +62,7 @@ def decreasing_root(
         inside = torch.where(sound, newton, middle)
         at_zero = (low == 0) & ~above & ((newton <= 0) | (newton >= point))  # perhaps nothing has to be paid: look
         point = torch.where(done, point, torch.where(at_zero, 0.0, inside))
-    return found.clamp_max(NEVER)
+    return Root(found.clamp_max(NEVER), converged=done)
 
 
 def sectioned_root(

@@ -215,7 +215,8 @@ def sweep(potential: Images, task: Task, window: Window, *, sharpness: PerImage,
     rows = Rows(
         log_rings(potential, window=window), window.ring_moments(paid), paid, task.relative, torch.zeros_like(price)
     )
-    price = decreasing_root(rows.spent, target=task.budget, guess=price, accuracy=1e-6, steps=200)
+    root = decreasing_root(rows.spent, target=task.budget, guess=price, accuracy=1e-6, steps=200)
+    price = root.point
     source = task.originals.log() - rows.scores(price).logsumexp(dim=2)
     arriving = rows._replace(sums=log_rings(source, window=window)).scores(price).logsumexp(dim=2)
     column = torch.where(arriving > -torch.inf, (potential + arriving).exp(), 0.0)
@@ -235,7 +236,7 @@ def sweep(potential: Images, task: Task, window: Window, *, sharpness: PerImage,
         column=column,
         price=price,
         cost=cost,
-        error=(meant - column).abs().sum(dim=(1, 2, 3)),
+        error=torch.where(root.converged, (meant - column).abs().sum(dim=(1, 2, 3)), torch.inf),
         gap=((meant - column).square() / 2 + over * (room - column)).sum(dim=(1, 2, 3))
         + price * (task.budget - cost).clamp_min(0) / sharpness,
         dual=(quadratic - over * room).sum(dim=(1, 2, 3)) + (entropy - price * task.budget) / sharpness,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from datafiles import write_idx_split
 
-from massmover.data import NAMES, DataError, load, loading
+from massmover.data import NAMES, DataError, datasets, load
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MASSMOVER_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(loading, "DEBIAN_FASHION", tmp_path / "debian")
+    monkeypatch.setattr(datasets, "DEBIAN_FASHION", tmp_path / "debian")
     return tmp_path / "cache"
 
 
