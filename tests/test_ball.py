@@ -93,15 +93,19 @@ def test_a_window_that_is_no_whole_number_is_refused(window: object) -> None:
 
 
 def test_a_power_that_overflows_is_refused() -> None:
-    with pytest.raises(MassmoverError, match="power is 1000000000.0: .* up to 32"):
+    with pytest.raises(MassmoverError, match=r"power is 1000000000.0: .* up to 32"):
         WassersteinBall(0.1, power=1e9)
 
 
-def test_a_window_that_memory_cannot_hold_is_refused_with_the_largest_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_that_memory_cannot_hold_is_refused_with_the_largest_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A plan of a photograph over the whole image is 240 GB; three of them are needed."""
     monkeypatch.setattr("massmover.ball.free_on", lambda device: 8_000_000_000)
     photograph = torch.rand(1, 3, 224, 224)
-    with pytest.raises(MassmoverError, match=r"whole image needs 722 GB .* 3 x 224 x 224, and 8.0 GB are free") as refusal:
+    with pytest.raises(
+        MassmoverError, match=r"whole image needs 722 GB .* 3 x 224 x 224, and 8.0 GB are free"
+    ) as refusal:
         WassersteinBall(0.1, window=None).around(photograph)
     size = int(str(refusal.value).split("--window ")[1].rstrip(")"))
     assert 3 * 8 * 3 * 224 * 224 * size**2 <= 8e9 < 3 * 8 * 3 * 224 * 224 * (size + 2) ** 2

@@ -98,8 +98,8 @@ class WassersteinBall:
         asked = "the whole image" if self.window is None else f"{self.window} x {self.window}"
         shape = " x ".join(map(str, images.shape[1:]))
         raise MassmoverError(
-            f"a window of {asked} needs {need / 1e9:,.0f} GB to prove one image of {shape}, and {free / 1e9:.1f} GB are "
-            f"free: the largest window that fits is {size} (window={size}, --window {size})"
+            f"a window of {asked} needs {need / 1e9:,.0f} GB to prove one image of {shape}, and {free / 1e9:.1f} GB "
+            f"are free: the largest window that fits is {size} (window={size}, --window {size})"
         )
 
     def weights(self, images: Images) -> PerChannel:

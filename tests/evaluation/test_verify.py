@@ -93,7 +93,7 @@ def test_identical_images_of_bytes_are_inside() -> None:
 @pytest.mark.parametrize("tolerance", [-1.0, float("nan"), float("inf")])
 def test_a_tolerance_below_nothing_is_refused(tolerance: float) -> None:
     images = torch.rand(1, 1, 4, 4)
-    with pytest.raises(MassmoverError, match="tolerance is .*0 or more"):
+    with pytest.raises(MassmoverError, match=r"tolerance is .*0 or more"):
         verify(images, images, 0.1, tolerance=tolerance)
 
 

@@ -175,11 +175,13 @@ def _as_before(folder: RunFolder, subject: Subject, manifest: dict[str, Any]) ->
     """The manifest of a run as it would be with as few images as it was begun with: a run may grow."""
     if not folder.manifest.exists():
         return manifest
-    count = (read_json(folder.manifest).get("settings") or {}).get("count")
+    before = read_json(folder.manifest)
+    count = (before.get("settings") or {}).get("count")
     if not isinstance(count, int) or not 0 < count < len(subject.images):
         return manifest
     begun = subject.images.subset(0, count)
-    data = {**manifest["data"], "name": begun.name, "checksum": begun.checksum(), "images": count}
+    name = (before.get("data") or {}).get("name")  # says which part of the data set it is, and so differs
+    data = {**manifest["data"], "name": name, "checksum": begun.checksum(), "images": count}
     return {**manifest, "settings": {**manifest["settings"], "count": count}, "data": data}
 
 
