@@ -72,7 +72,7 @@ def _listen() -> None:
         return
     from numba.core import event
 
-    class Listener(event.Listener):  # type: ignore[misc]  # Numba has no types
+    class Listener(event.Listener):
         def on_start(self, event: Any) -> None:
             COMPILER.began()
 
@@ -80,4 +80,4 @@ def _listen() -> None:
             COMPILER.ended()
 
     _listening.append(Listener())
-    event.register("numba:compile", _listening[0])
+    event.register("numba:compile", _listening[0])  # type: ignore[no-untyped-call]
