@@ -13,7 +13,7 @@ ROOT = Path(massmover.__file__).parent
 # Lower layers first. A module may import its own layer and the ones before it.
 LAYERS = [
     ["types"],
-    ["inputs", "files", "threads", "backend"],
+    ["inputs", "files", "memory", "threads", "backend", "compiling"],
     ["classifier", "geometry", "drawing"],
     ["ball"],
     ["transport"],

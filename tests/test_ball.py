@@ -84,3 +84,31 @@ def test_the_plan_that_stays_makes_the_original() -> None:
     flows = WassersteinBall(0.1).around(images).staying(dtype=torch.float64)
     assert torch.equal(flows.sum(dim=2), images.double())
     assert flows[:, :, 1:].abs().max() == 0
+
+
+@pytest.mark.parametrize("window", ["5", 4.5, 5.0, True])
+def test_a_window_that_is_no_whole_number_is_refused(window: object) -> None:
+    with pytest.raises(MassmoverError, match=r"window is .*odd size such as 5"):
+        WassersteinBall(0.1, window=window)  # type: ignore[arg-type]
+
+
+def test_a_power_that_overflows_is_refused() -> None:
+    with pytest.raises(MassmoverError, match=r"power is 1000000000.0: .* up to 32"):
+        WassersteinBall(0.1, power=1e9)
+
+
+def test_a_window_that_memory_cannot_hold_is_refused_with_the_largest_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan of a photograph over the whole image is 240 GB; three of them are needed."""
+    monkeypatch.setattr("massmover.ball.free_on", lambda device: 8_000_000_000)
+    photograph = torch.rand(1, 3, 224, 224)
+    with pytest.raises(
+        MassmoverError, match=r"whole image needs 722 GB .* 3 x 224 x 224, and 8.0 GB are free"
+    ) as refusal:
+        WassersteinBall(0.1, window=None).around(photograph)
+    size = int(str(refusal.value).split("--window ")[1].rstrip(")"))
+    assert 3 * 8 * 3 * 224 * 224 * size**2 <= 8e9 < 3 * 8 * 3 * 224 * 224 * (size + 2) ** 2
+    assert WassersteinBall(0.1, window=size).around(photograph).window.rows == size // 2
+    with pytest.raises(MassmoverError, match=f"window that fits is {size}"):
+        WassersteinBall(0.1, window=size + 2).around(photograph)

@@ -140,3 +140,30 @@ def test_the_gradient_reaches_the_images_through_another_dtype() -> None:
     images = torch.rand(2, 1, 2, 2, requires_grad=True)
     torch.autograd.backward(logits_of(Seeing(torch.float16), images).sum())
     assert images.grad is not None and images.grad.dtype == torch.float32 and images.grad.any()
+
+
+def test_threads_that_share_a_model_give_it_back_as_it_was() -> None:
+    """The second borrower comes while the first one has it, and leaves later."""
+    model = half_frozen_model()
+    before = flags(model)
+    first, second = borrowed(model), borrowed(model)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(flags(model)[0] + flags(model)[1])
+    second.__exit__(None, None, None)
+    assert flags(model) == before
+
+
+def test_a_model_that_writes_into_its_input_changes_no_image_and_has_gradients() -> None:
+    def normalising(images: Tensor) -> Tensor:
+        return images.sub_(0.5).div_(0.25).flatten(1)
+
+    images = torch.rand(3, 1, 2, 2)
+    before = images.clone()
+    with torch.no_grad():
+        logits_of(normalising, images)
+    assert torch.equal(images, before)
+    variable = images.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(logits_of(normalising, variable).sum(), variable)
+    assert torch.equal(gradient, torch.full_like(images, 4.0))

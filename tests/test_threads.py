@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from massmover.evaluation.verify import verify
 from massmover.threads import in_parallel
+from massmover.transport import exact
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "10000"), ("77", "77")])
@@ -26,7 +29,9 @@ def test_the_import_shortens_the_wait_unless_it_is_set(before: str | None, after
 FORKED = """
 import os, torch
 torch.set_num_threads(2)
+from massmover.evaluation.verify import verify
 from massmover.threads import in_parallel
+from massmover.transport import exact
 def work(count):
     done = []
     in_parallel(lambda part: done.append(part), count=count)
@@ -55,3 +60,22 @@ def test_as_many_threads_as_torch_uses(threads: int) -> None:
     finally:
         torch.set_num_threads(before)
     assert 1 <= len(seen) <= threads
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_judge_takes_no_more_threads_than_torch(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Counted(ThreadPoolExecutor):
+        def __init__(self, workers: int) -> None:
+            asked.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr(exact, "ThreadPoolExecutor", Counted)
+    before, images = torch.get_num_threads(), torch.rand(4, 1, 3, 3)
+    try:
+        torch.set_num_threads(threads)
+        verify(images, images, 0.1)
+    finally:
+        torch.set_num_threads(before)
+    assert asked == [threads]

@@ -13,7 +13,11 @@ from torch.nn import functional as F
 from massmover.backend import backend_for
 from massmover.geometry import Window, window_for
 from massmover.inputs import check_radius
+from massmover.memory import free_on
 from massmover.types import Backend, Flows, Ground, Images, MassmoverError, Normalisation, PerChannel, PerImage
+
+PLANS = 3  # written-out plans in float64 that a proof holds at a time
+ALWAYS_FREE = 1 << 28  # bytes that nobody asks about
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class WassersteinBall:
         return replace(self, radius=radius)
 
     def around(self, images: Images, *, backend: str | None = None) -> Balls:
-        """One ball around each image."""
+        """One ball around each image, once memory is known to hold what moves one of them."""
+        self._check_room(images)
         if isinstance(self.radius, Tensor):
             budget = check_radius(self.radius, batch=len(images)).to(images.device, torch.float64).expand(len(images))
         else:
@@ -75,6 +80,27 @@ class WassersteinBall:
     def moves(self, images: Images) -> Window:
         """The window of moves for images of this size."""
         return window_for(images, size=self.window, ground=self.ground, power=self.power)
+
+    def _check_room(self, images: Images) -> None:
+        """Refuse a window whose plan of a single image does not fit memory, and say which one does."""
+        pixels, window = pixel_count(images), self.moves(images)
+        need = _plan_bytes(pixels, rows=window.rows, columns=window.columns)
+        if need <= ALWAYS_FREE:
+            return
+        free = free_on(images.device)
+        if need <= free:
+            return
+        height, width = images.shape[-2:]
+        fitting = 1
+        while _plan_bytes(pixels, rows=min(fitting, height - 1), columns=min(fitting, width - 1)) <= free:
+            fitting += 1
+        size = 2 * fitting - 1
+        asked = "the whole image" if self.window is None else f"{self.window} x {self.window}"
+        shape = " x ".join(map(str, images.shape[1:]))
+        raise MassmoverError(
+            f"a window of {asked} needs {need / 1e9:,.0f} GB to prove one image of {shape}, and {free / 1e9:.1f} GB "
+            f"are free: the largest window that fits is {size} (window={size}, --window {size})"
+        )
 
     def weights(self, images: Images) -> PerChannel:
         """What a unit of mass times distance costs in each channel; 0 where there is no mass to move."""
@@ -128,6 +154,11 @@ class Balls:
         flows = self.originals.new_zeros(*shape[:2], len(self.window.offsets), *shape[2:], dtype=dtype)
         flows[:, :, 0] = self.originals.to(dtype)
         return flows
+
+
+def _plan_bytes(pixels: int, *, rows: int, columns: int) -> int:
+    """Bytes that the proof of one image takes in a window of this reach."""
+    return PLANS * 8 * pixels * (2 * rows + 1) * (2 * columns + 1)
 
 
 def pixel_count(images: Images) -> int:

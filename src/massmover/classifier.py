@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from massmover.types import Classifier, Images, Logits, MassmoverError
+
+
+class Loan(NamedTuple):
+    """A model while it is borrowed: what it was like, and by how many it is borrowed just now."""
+
+    training: list[tuple[nn.Module, bool]]
+    differentiable: list[tuple[nn.Parameter, bool]]
+    borrowers: int
+
+
+_loans: WeakKeyDictionary[nn.Module, Loan] = WeakKeyDictionary()
+_counter = threading.Lock()  # of `_loans`
 
 
 @contextmanager
@@ -18,23 +33,47 @@ def borrowed(model: Classifier) -> Iterator[None]:
     Every submodule gets its own training flag back and every parameter its own
     `requires_grad`, also after an exception; `.grad` is never touched.  Gradients with
     respect to the images still flow.  A callable that is no `nn.Module` is left alone.
+    Threads may borrow one model at the same time: the first takes note of what it was like,
+    and the last gives it back.
     """
     if not isinstance(model, nn.Module):
         yield
         return
-    training = [(module, module.training) for module in model.modules()]
-    differentiable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    _lend(model)
     try:
+        yield
+    finally:
+        _give_back(model)
+
+
+def _lend(model: nn.Module) -> None:
+    """Freeze a model for one more borrower."""
+    with _counter:
+        loan = _loans.get(model)
+        if loan is not None:
+            _loans[model] = loan._replace(borrowers=loan.borrowers + 1)
+            return
+        training = [(module, module.training) for module in model.modules()]
+        differentiable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        _loans[model] = Loan(training, differentiable, borrowers=1)
         # Flags, not model.eval(): a model may override train() with side effects that cannot be undone.
         for module, _ in training:
             module.training = False
         for parameter, _ in differentiable:
             parameter.requires_grad_(False)
-        yield
-    finally:
-        for module, flag in training:
+
+
+def _give_back(model: nn.Module) -> None:
+    """Make a model what it was once its last borrower is done."""
+    with _counter:
+        loan = _loans[model]
+        if loan.borrowers > 1:
+            _loans[model] = loan._replace(borrowers=loan.borrowers - 1)
+            return
+        del _loans[model]
+        for module, flag in loan.training:
             module.training = flag
-        for parameter, flag in differentiable:
+        for parameter, flag in loan.differentiable:
             parameter.requires_grad_(flag)
 
 
@@ -51,9 +90,10 @@ def logits_of(model: Classifier, images: Images) -> Logits:
 def scores_of(model: Classifier, images: Images) -> Logits:
     """`logits_of` without a look at the numbers, which would wait for the device.
 
-    The model keeps its own dtype: images are converted to it, and half-precision scores to float32.
+    The model keeps its own dtype: images are converted to it, and half-precision scores to float32. It is given a copy,
+    so that a model that writes into its input writes into that.
     """
-    answer: object = model(images.to(dtype_of(model, images)))
+    answer: object = model(images.to(dtype_of(model, images), copy=True))
     logits = getattr(answer, "logits", answer)
     if not isinstance(logits, Tensor):
         raise MassmoverError(

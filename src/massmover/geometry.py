@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 from massmover.types import Flows, Ground, Images, MassmoverError
 
+LARGEST_POWER = 32  # of a distance: beyond it float64 has no digits left for the nearer of two pixels
+
 
 def pixel_distance(dy: int, dx: int, *, ground: Ground) -> float:
     """Distance between two pixels that are dy rows and dx columns apart."""
@@ -44,8 +46,10 @@ class Window:
     def __post_init__(self) -> None:
         if self.rows < 0 or self.columns < 0:
             raise MassmoverError(f"a window cannot reach ({self.rows}, {self.columns}) pixels: use 0 or more")
-        if not (math.isfinite(self.power) and self.power > 0):
-            raise MassmoverError(f"power is {self.power}: it must be a positive number, such as 1.0")
+        if not 0 < self.power <= LARGEST_POWER:
+            raise MassmoverError(
+                f"power is {self.power}: it must be a positive number up to {LARGEST_POWER}, such as 1.0"
+            )
         pixel_distance(0, 0, ground=self.ground)
 
     @property
@@ -56,7 +60,7 @@ class Window:
     @property
     def costs(self) -> tuple[float, ...]:
         """What each of the K moves costs per unit of mass."""
-        return tuple(self.cost(dy, dx) for dy, dx in self.offsets)
+        return _costs(self)
 
     @property
     def rings(self) -> tuple[Ring, ...]:
@@ -110,6 +114,11 @@ def _offsets(rows: int, columns: int) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=64)
+def _costs(window: Window) -> tuple[float, ...]:
+    return tuple(window.cost(dy, dx) for dy, dx in window.offsets)
+
+
+@lru_cache(maxsize=64)
 def _rings(window: Window) -> tuple[Ring, ...]:
     pairs = [(dy, dx) for dy in range(window.rows + 1) for dx in range(window.columns + 1) if dy or dx]
     groups: dict[float, list[tuple[int, int]]] = {}
@@ -125,8 +134,8 @@ def window_for(images: Images, *, size: int | None = 5, ground: Ground = "euclid
     height, width = images.shape[-2:]
     if size is None:
         return Window(rows=height - 1, columns=width - 1, ground=ground, power=power)
-    if size < 1 or size % 2 == 0:
-        raise MassmoverError(f"window is {size}: it must be an odd size such as 5, or None for the whole image")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or size % 2 == 0:
+        raise MassmoverError(f"window is {size!r}: it must be an odd size such as 5, or None for the whole image")
     reach = size // 2
     return Window(rows=min(reach, height - 1), columns=min(reach, width - 1), ground=ground, power=power)
 

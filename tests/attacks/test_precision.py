@@ -101,3 +101,11 @@ def test_other_attacks_take_every_type_too(
     assert result.steps.min() > 0
     assert result.success.any()
     assert verify(images.to(result.images.dtype), result.images, 0.4).violations == 0
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_float64_digit_is_proven_inside(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
+    images, labels = digits[0][:20].double(), digits[1][:20]
+    result = attack(copy.deepcopy(classifier).double(), images, labels, radius=20 / 784, method=PlanAscent(steps=10))
+    assert int(result.trusted.sum()) == len(images) == 20
+    assert verify(images, result.images, 20 / 784).violations == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commandline import environment, evaluation, fresh, lines_of, massmover, summary_of, workshop
+from commandline import command, environment, evaluation, fresh, lines_of, massmover, summary_of, workshop
 
 from massmover import exact_distance
 
@@ -184,3 +184,12 @@ def test_help_can_be_read(tmp_path: Path) -> None:
     done = fresh("evaluate", "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert [option for option in OPTIONS if f"--{option}" not in done.stdout] == []
+
+
+def test_a_screen_that_knows_only_ascii_is_no_reason_to_fail(tmp_path: Path) -> None:
+    workshop(tmp_path)
+    surroundings = {**environment(), "PYTHONIOENCODING": "ascii"}
+    words = command(*evaluation("f\u00fcnf", "--count", "2"))
+    done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert r"f\xfcnf" in done.stdout and (tmp_path / "f\u00fcnf" / "report.html").exists()

@@ -98,3 +98,23 @@ def test_the_recipe_certified_leaves_a_network_that_certifies(workshop: Path) ->
         images, labels = torch.from_numpy(kept["images"][:20]).float() / 255, torch.from_numpy(kept["labels"][:20])
     found = certified_radius(model, images, labels, ball=WassersteinBall(0.1))
     assert bool((found.radius > 0).all())
+
+
+def test_images_that_were_trained_on_are_no_test_images(workshop: Path) -> None:
+    """A file has no test images of its own, so every tenth is held out; too few are called what they are."""
+    done = massmover("train", "--out", "run", "--data", "bars.npz", "--epochs", "1", cwd=workshop)
+    assert done.returncode == 0, done.stderr
+    assert "% of 40 test images, every tenth of bars and not trained on" in done.stdout
+    everything = np.load(workshop / "bars.npz")
+    np.savez(workshop / "few.npz", images=everything["images"][:6], labels=everything["labels"][:6], classes=2)
+    done = massmover("train", "--out", "few", "--data", "few.npz", "--epochs", "1", cwd=workshop)
+    assert done.returncode == 0, done.stderr
+    assert "of the 6 training images, for few has too few to hold any out" in done.stdout
+
+
+def test_a_resume_without_a_checkpoint_is_refused(workshop: Path) -> None:
+    (workshop / "empty").mkdir()
+    for out, reason in (("nowhere", "is no folder of a run"), ("empty", "holds no checkpoint")):
+        done = massmover("train", "--out", out, "--resume", "--data", "bars.npz", cwd=workshop)
+        assert done.returncode == 2 and f"--resume: --out {out} {reason}" in done.stderr
+    assert not (workshop / "nowhere").exists()

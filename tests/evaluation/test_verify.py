@@ -81,3 +81,25 @@ def test_nan_and_shape_mismatch_are_refused() -> None:
         verify(original, moved * math.nan, 1.0)
     with pytest.raises(MassmoverError, match="same shape"):
         verify(original, moved[..., :2], 1.0)
+
+
+def test_identical_images_of_bytes_are_inside() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 1, 5, 5)).astype(np.uint8)
+    verdicts = verify(images, images, 0.0)
+    assert verdicts.violations == 0
+    assert float(verdicts.highest.max()) <= 1
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, float("nan"), float("inf")])
+def test_a_tolerance_below_nothing_is_refused(tolerance: float) -> None:
+    images = torch.rand(1, 1, 4, 4)
+    with pytest.raises(MassmoverError, match=r"tolerance is .*0 or more"):
+        verify(images, images, 0.1, tolerance=tolerance)
+
+
+def test_a_negative_pixel_is_told_by_the_judge() -> None:
+    images = torch.rand(1, 1, 4, 4)
+    broken = images.clone()
+    broken[0, 0, 0, 0] = -0.5
+    verdicts = verify(images, broken, 10.0)
+    assert verdicts.violations == 1 and "pixels from -0.5" in verdicts.reason(0)

@@ -20,7 +20,8 @@ from massmover.evaluation import subject as subjects
 from massmover.evaluation.batch import evaluate_batch
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import Record, in_order
-from massmover.evaluation.subject import Subject, fitting_batch_size, free_memory
+from massmover.evaluation.subject import Subject, fitting_batch_size
+from massmover.memory import free_memory
 from massmover.types import MassmoverError
 
 MOST_MEGABYTES = 500  # more than the process took before; half of what the largest use of one photograph may be

@@ -152,3 +152,11 @@ def test_a_photograph_is_solved_exactly() -> None:
     found = distance_bounds(image, moved)
     assert found.exact.all()
     assert found.upper[0] <= (flow.sum() / image.sum()).item()
+
+
+def test_negative_pixels_have_no_distance() -> None:
+    images = torch.rand(1, 1, 4, 4)
+    with pytest.raises(MassmoverError, match=r"z has pixels down to -0.5"):
+        exact_distance(images, images.masked_fill(images == images.max(), -0.5))
+    with pytest.raises(MassmoverError, match=r"power is 1000000000.0: .* up to 32"):
+        exact_distance(images, images, power=1e9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +17,7 @@ from rich.table import Table
 from massmover.attacks import METHODS
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
+from massmover.compiling import working_seconds
 from massmover.evaluation.run import Destination, Progress, Watcher, run
 from massmover.evaluation.sanity import Check
 from massmover.evaluation.settings import Settings
@@ -182,7 +182,7 @@ class Shown(Watcher):
 
     def __init__(self, bar: Bar, *, first: bool) -> None:
         """`first` is the process that speaks."""
-        self.bar, self.first, self.started, self.before = bar, first, time.monotonic(), -1
+        self.bar, self.first, self.started, self.before = bar, first, working_seconds(), -1
         self.task = bar.add_task("images", total=None, note="")
 
     def probed(self, checks: Sequence[Check]) -> None:
@@ -194,7 +194,7 @@ class Shown(Watcher):
     def progressed(self, progress: Progress) -> None:
         """Move the bar."""
         self.before = progress.done if self.before < 0 else self.before
-        seconds = time.monotonic() - self.started
+        seconds = working_seconds() - self.started
         note = progress_note(progress, fresh=progress.done - self.before, seconds=seconds)
         self.bar.update(self.task, completed=progress.done, total=progress.total, note=note)
 

@@ -11,6 +11,7 @@ import typer
 from massmover.attacks import METHODS
 from massmover.backend import BACKENDS
 from massmover.evaluation.settings import PUBLISHED_RADII
+from massmover.geometry import LARGEST_POWER
 from massmover.types import Backend, Ground, MassmoverError, Normalisation
 
 GROUNDS: tuple[Ground, ...] = ("euclidean", "manhattan", "chebyshev")
@@ -147,8 +148,8 @@ def threads(number: int) -> int:
 
 def power(value: float) -> float:
     """The power of the pixel distance."""
-    if not (math.isfinite(value) and value > 0):
-        raise MassmoverError(f"--power is {value}: give a positive number such as 1")
+    if not 0 < value <= LARGEST_POWER:
+        raise MassmoverError(f"--power is {value}: give a positive number up to {LARGEST_POWER}, such as 1")
     return value
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from massmover.compiling import COMPILER
 from massmover.ranks import ToldElsewhereError
 from massmover.types import MassmoverError
 
@@ -28,6 +29,7 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        COMPILER.tell = compiling if not speaker() else None
         try:
             return command(*args, **kwargs)
         except ToldElsewhereError:
@@ -48,6 +50,11 @@ def say(*notes: str) -> None:
     """A line each about what was done unasked, such as dropping a prefix of weights."""
     for note in notes:
         errors.print(f"[bold]massmover:[/] {escape(note)}", highlight=False)
+
+
+def compiling() -> None:
+    """Say why nothing seems to happen when kernels are needed for the first time on a machine."""
+    say("compiling kernels, once; this takes a while, and the next run starts at once")
 
 
 def speaker() -> str:

@@ -28,6 +28,7 @@ from massmover.training.state import CHECKPOINT, Epoch
 from massmover.types import MassmoverError
 
 CURVE = "curve.png"
+HOLD_OUT = 10  # of data without test images every tenth image is one
 
 
 @refuses_clearly
@@ -72,7 +73,7 @@ def train_command(
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
     torch.set_num_threads(options.threads(threads))
     place = resolve_device(device)
-    training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
+    training, test, words = divided(data)
     training = training if count is None else training.subset(0, count)
     pixels = training.images[0].numel()
     changes = {"attack": attack, "steps": attack_steps, "growth": growth}
@@ -80,7 +81,7 @@ def train_command(
         changes["radius"] = radius_pixels / pixels
     settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
     with joined() as ranks:
-        ranks.once(lambda: prepare(out, resume=resume or restarted()))
+        ranks.once(lambda: prepare(out, resume=resume))
         trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
         if ranks.first:
             finished, name = trained.model, model
@@ -89,9 +90,28 @@ def train_command(
             weights = save_weights(finished, out / f"{name}.safetensors")
             draw(trained, out)
             score = accuracy(finished, test.images, test.labels)
-            console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {len(test)} test images, {told(trained)}")
-            about = {"model": name, "data": data, "seed": seed, "test_images": len(test), "test_accuracy": score}
+            console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {escape(words)}, {told(trained)}")
+            about = {"model": name, "data": data, "seed": seed, "tested_on": words, "test_accuracy": score}
             console.print(f"report: {escape(str(page(trained, out, about=about)))}")
+
+
+def divided(data: str) -> tuple[datasets.ImageSet, datasets.ImageSet, str]:
+    """The images to train on, those to test on, and what to call the latter.
+
+    A file or folder without test images of its own is divided: every tenth image is kept for the test, so that all
+    classes are among them whatever the order.
+    """
+    training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
+    if len(training) != len(test) or training.checksum() != test.checksum():
+        return training, test, f"{len(test)} test images"
+    if len(test) < HOLD_OUT:
+        return training, test, f"the {len(test)} training images, for {test.name} has too few to hold any out"
+    kept = torch.arange(len(test)) % HOLD_OUT == HOLD_OUT - 1
+    parts = [
+        dataclasses.replace(test, name=f"{test.name}, {part}", images=test.images[rows], labels=test.labels[rows])
+        for part, rows in (("training part", ~kept), ("test part", kept))
+    ]
+    return parts[0], parts[1], f"{len(parts[1])} test images, every tenth of {test.name} and not trained on"
 
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
@@ -112,11 +132,16 @@ def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, a
 
 
 def prepare(out: Path, *, resume: bool) -> None:
-    """Make the folder, and refuse one that holds another run."""
+    """Make the folder, and refuse one that holds another run, or none where one is to be resumed."""
+    if resume and not out.is_dir():
+        raise MassmoverError(f"--resume: --out {out} is no folder of a run: leave --resume out to start")
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise MassmoverError(f"--out {out} cannot be written to: choose another folder")
-    if (out / CHECKPOINT).exists() and not resume:
+    there = (out / CHECKPOINT).exists()
+    if resume and not there:
+        raise MassmoverError(f"--resume: --out {out} holds no checkpoint to go on from: leave --resume out to start")
+    if there and not (resume or restarted()):
         raise MassmoverError(f"--out {out} holds a run: add --resume to go on with it, or choose another folder")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from massmover.attacks import attack, smallest_radius
 from massmover.attacks.losses import margin_of
 from massmover.attacks.show import largest_moves
 from massmover.certificates import certified_radius
+from massmover.compiling import working_seconds
 from massmover.evaluation.eight_bit import LEVELS, survivor
 from massmover.evaluation.proof import Moves, Verdict, check
 from massmover.evaluation.proof_maker import proving_moves
@@ -136,7 +136,7 @@ def _worth_saving(examples: list[Example], settings: Settings) -> list[Example]:
 
 
 def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float) -> Found:
-    started = time.perf_counter()
+    started = working_seconds()
     result = attack(
         subject.model,
         batch.images,
@@ -156,12 +156,12 @@ def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float)
         cost=result.cost,
         trusted=result.trusted,
         mass_drift=result.certificate.mass_drift,
-        seconds=(time.perf_counter() - started) / len(batch.numbers),
+        seconds=(working_seconds() - started) / len(batch.numbers),
     )
 
 
 def _smallest(subject: Subject, settings: Settings, batch: Batch) -> Found:
-    started = time.perf_counter()
+    started = working_seconds()
     result = smallest_radius(
         subject.model,
         batch.images,
@@ -182,7 +182,7 @@ def _smallest(subject: Subject, settings: Settings, batch: Batch) -> Found:
         cost=result.certificate.total,
         trusted=result.certificate.holds(radius, dtype=result.images.dtype),
         mass_drift=result.certificate.mass_drift,
-        seconds=(time.perf_counter() - started) / len(batch.numbers),
+        seconds=(working_seconds() - started) / len(batch.numbers),
     )
 
 

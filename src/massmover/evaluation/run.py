@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -26,10 +27,11 @@ from massmover.evaluation.store import (
     chosen_examples,
     merge_examples,
     merge_records,
+    read_json,
     room_for,
     write_part,
 )
-from massmover.evaluation.subject import Subject, file_checksum, weights_checksum
+from massmover.evaluation.subject import Subject, ball_for, file_checksum, score_fingerprint, weights_checksum
 from massmover.evaluation.summary import summarise
 from massmover.ranks import Ranks
 from massmover.types import MassmoverError
@@ -77,31 +79,32 @@ def run(
     """
     ranks, watcher = ranks or Ranks(), watcher or Watcher()
     batches, folder = batches_of(settings), RunFolder(destination.out)
-    kept = ranks.once(lambda: _open(subject, settings, destination))
-    probes = ranks.once(lambda: probe(subject, settings))
-    watcher.probed(probes)
-    done = {record.index for record in kept}
-    mine = [batch for batch in batches if batch.start not in done][ranks.rank :: ranks.size]
-    target = folder.records if ranks.size == 1 else folder.rank_records(ranks.rank)
-    seen = list(kept) if ranks.first else []
-    total = len(done) + sum(map(len, mine)) if ranks.first else sum(map(len, mine))
-    watcher.progressed(_progress(seen, settings, total))
-    try:
-        for batch in mine:
-            found, pictures = evaluate_batch(subject, settings, batch)
-            keep = chosen_examples(pictures, limit=settings.save_examples)
-            if keep:
-                write_part(folder, batch, arrays_of(keep, settings, shape=keep[0].original.shape))
-            append_records(target, found)
-            seen.extend(found)
-            watcher.progressed(_progress(seen, settings, total))
-    except OSError as problem:
-        raise MassmoverError(
-            f"--out {folder.path} could not be written to ({problem.strerror}); what was done is kept: "
-            "free some space and run the same command with --resume"
-        ) from problem
-    ranks.wait()
-    return ranks.once(lambda: _close(subject, settings, folder, probes))
+    with _nothing_left_behind(folder, ranks):
+        kept = ranks.once(lambda: _open(subject, settings, destination))
+        probes = ranks.once(lambda: probe(subject, settings))
+        watcher.probed(probes)
+        done = {record.index for record in kept}
+        mine = [batch for batch in batches if batch.start not in done][ranks.rank :: ranks.size]
+        target = folder.records if ranks.size == 1 else folder.rank_records(ranks.rank)
+        seen = list(kept) if ranks.first else []
+        total = len(done) + sum(map(len, mine)) if ranks.first else sum(map(len, mine))
+        watcher.progressed(_progress(seen, settings, total))
+        try:
+            for batch in mine:
+                found, pictures = evaluate_batch(subject, settings, batch)
+                keep = chosen_examples(pictures, limit=settings.save_examples)
+                if keep:
+                    write_part(folder, batch, arrays_of(keep, settings, shape=keep[0].original.shape))
+                append_records(target, found)
+                seen.extend(found)
+                watcher.progressed(_progress(seen, settings, total))
+        except OSError as problem:
+            raise MassmoverError(
+                f"--out {folder.path} could not be written to ({problem.strerror}); what was done is kept: "
+                "free some space and run the same command with --resume"
+            ) from problem
+        ranks.wait()
+        return ranks.once(lambda: _close(subject, settings, folder, probes))
 
 
 def batches_of(settings: Settings) -> list[range]:
@@ -123,7 +126,11 @@ def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str])
             "classes": subject.images.classes,
         },
         "class_names": list(class_names_of(subject)),
-        "weights": {"checksum": weights_checksum(subject.model), "file_checksum": file_checksum(settings.weights)},
+        "weights": {
+            "checksum": weights_checksum(subject.model),
+            "file_checksum": file_checksum(settings.weights),
+            "scores": score_fingerprint(subject),
+        },
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ("massmover", "torch", "numpy", "POT")},
@@ -148,16 +155,57 @@ def _open(subject: Subject, settings: Settings, destination: Destination) -> lis
     """Prepare the folder, or continue one; the records that are already there."""
     if settings.eight_bit and not subject.eight_bit():
         raise MassmoverError(f"--eight-bit needs 8-bit images, and {subject.images.name} holds others: leave it out")
+    ball_for(settings, settings.radii[-1]).around(subject.pixels(settings.numbers[:1]), backend=settings.backend)
     out, batches = destination.out, batches_of(settings)
     manifest = manifest_of(subject, settings, command=destination.command)
-    folder = check_resumable(out, manifest) if destination.resume else check_new(out)
+    if destination.resume:
+        folder = check_resumable(out, _as_before(RunFolder(out), subject, manifest))
+    else:
+        folder = check_new(out)
     lines = len(settings.numbers) * len(settings.radii)
     saved = lines if settings.save_examples is None else min(lines, settings.save_examples * len(batches))
     check_room(out, bytes_needed=room_for(lines=lines, examples=saved, numbers_per_image=subject.numbers_per_image))
-    if not folder.manifest.exists():
+    if not folder.manifest.exists() or read_json(folder.manifest)["settings"] != manifest["settings"]:
         folder.write_json(folder.manifest, manifest)
     folder.parts.mkdir(exist_ok=True)
     return merge_records(folder, batches=batches, per_image=settings.records_per_image)
+
+
+def _as_before(folder: RunFolder, subject: Subject, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of a run as it would be with as few images as it was begun with: a run may grow."""
+    if not folder.manifest.exists():
+        return manifest
+    before = read_json(folder.manifest)
+    count = (before.get("settings") or {}).get("count")
+    if not isinstance(count, int) or not 0 < count < len(subject.images):
+        return manifest
+    begun = subject.images.subset(0, count)
+    name = (before.get("data") or {}).get("name")  # says which part of the data set it is, and so differs
+    data = {**manifest["data"], "name": name, "checksum": begun.checksum(), "images": count}
+    return {**manifest, "settings": {**manifest["settings"], "count": count}, "data": data}
+
+
+@contextmanager
+def _nothing_left_behind(folder: RunFolder, ranks: Ranks) -> Iterator[None]:
+    """Where a new run fails before it kept anything, remove its folder: the mended command then finds none."""
+    new = ranks.first and not folder.manifest.exists()
+    try:
+        yield
+    except Exception:
+        if new and folder.manifest.exists():
+            _take_back(folder)
+        raise
+
+
+def _take_back(folder: RunFolder) -> None:
+    """Remove the files of a run that has kept nothing."""
+    if any(path.stat().st_size for path in (folder.records, *folder.parts.glob("*")) if path.exists()):
+        return
+    for path in (folder.records, *folder.parts.glob("*"), folder.manifest):
+        path.unlink(missing_ok=True)
+    for place in (folder.parts, folder.path):
+        if place.is_dir() and not any(place.iterdir()):
+            place.rmdir()
 
 
 def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequence[Check]) -> dict[str, Any]:

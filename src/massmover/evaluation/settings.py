@@ -6,6 +6,7 @@ Needs no torch: the report reads the same settings.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -13,6 +14,7 @@ from massmover.evaluation.proof import Claim
 from massmover.types import Backend, Ground, MassmoverError, Normalisation
 
 PUBLISHED_RADII = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # radius x n_pixel, as the paper's tables
+SAME_SCORES = 1e-3  # relative difference of scores that arithmetic alone may explain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,3 +102,10 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         for name in sorted(set(before) | set(now))
         if before.get(name) != now.get(name)
     ]
+
+
+def same_scores(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> bool:
+    """Whether two fingerprints agree on the images both have, but for arithmetic."""
+    pairs = [pair for rows in zip(one, other, strict=False) for pair in zip(*rows, strict=True)]
+    size = max((abs(number) for pair in pairs for number in pair), default=0.0)
+    return all(abs(a - b) <= SAME_SCORES * size for a, b in pairs)

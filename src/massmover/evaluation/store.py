@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from massmover.attacks.show import MOVES
 from massmover.evaluation.proof import Moves
 from massmover.evaluation.proof_file import proof_arrays, proofs_in
-from massmover.evaluation.settings import Settings, differences
+from massmover.evaluation.settings import Settings, differences, same_scores
 from massmover.files import replace_file
 from massmover.types import Images, MassmoverError
 
@@ -215,14 +215,23 @@ def check_resumable(path: Path, manifest: dict[str, Any]) -> RunFolder:
     before = read_json(folder.manifest)
     changed = differences(before.get("settings", {}), manifest["settings"])
     for what in ("data", "weights"):
-        if before.get(what) != manifest[what]:
-            changed.append(f"contents of --{what}: was {before.get(what)}, is {manifest[what]}")
+        was, now = (_plain(values.get(what)) for values in (before, manifest))
+        if was != now:
+            changed.append(f"contents of --{what}: was {was}, is {now}")
+    was, now = ((values.get("weights") or {}).get("scores") for values in (before, manifest))
+    if was and now and not same_scores(was, now):
+        changed.append("the answers of --model on the first images are others: it was changed in between")
     if changed:
         raise MassmoverError(
             f"--resume: {path} was made with other settings. {'; '.join(changed)}. "
             "Give the same settings, or choose another --out folder."
         )
     return folder
+
+
+def _plain(contents: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What must be the same to the letter; scores are compared as numbers."""
+    return contents and {name: value for name, value in contents.items() if name != "scores"}
 
 
 def check_room(path: Path, *, bytes_needed: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,18 +14,16 @@ from torch import Tensor, nn
 
 from massmover import data
 from massmover.ball import WassersteinBall
-from massmover.classifier import borrowed, logits_of
+from massmover.classifier import borrowed, first_logits_of, logits_of
 from massmover.data import ImageSet
-from massmover.evaluation.settings import Choice, Settings
+from massmover.evaluation.settings import Choice, Settings, same_scores
 from massmover.inputs import check_labels
+from massmover.memory import free_memory
 from massmover.models import load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
 
+FINGERPRINTED = 4  # images whose scores tell one model from another
 BATCH_NUMBERS = 400_000  # pixels times channels of a batch whose exact distances do not take long
-CONTAINER_FILES = (  # what a container may use and what it uses, in the two versions of Linux control groups
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +108,11 @@ def load_subject(choice: Choice) -> Subject:
         whole = data.load(choice.data, split=choice.split)
     chosen = _slice(whole, start=choice.start, count=choice.count)
     notes: list[str] = []
+    if choice.count is not None and choice.count > len(chosen):
+        notes.append(
+            f"--count is {choice.count}: {whole.name} holds {len(chosen)} images from --start {choice.start} on, "
+            "so these are all"
+        )
     with naming("--weights" if choice.weights else "--model"):
         network = load_model(
             choice.model, weights=choice.weights, mean=choice.mean, std=choice.std, device=place, tell=notes.append
@@ -131,17 +133,8 @@ def _slice(whole: ImageSet, *, start: int, count: int | None) -> ImageSet:
 def _check_pair(subject: Subject, choice: Choice) -> None:
     first = range(subject.start, subject.start + 1)
     pixels = subject.pixels(first)
-    try:
-        logits = subject.logits(pixels)
-    except MassmoverError:
-        raise
-    except Exception as problem:  # whatever the network raises on a shape it was not made for
-        size = " x ".join(str(side) for side in pixels.shape[1:])
-        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise MassmoverError(
-            f"--model {choice.model} cannot take the {size} images of --data {choice.data} ({reason}): "
-            "choose a model and images that belong together"
-        ) from None
+    with naming(f"--model {choice.model}, --data {choice.data}"), borrowed(subject.model), torch.no_grad():
+        logits = first_logits_of(subject.model, pixels)
     with naming("--data"):
         check_labels(subject.images.labels, batch=len(subject.images), classes=logits.shape[1])
 
@@ -155,6 +148,24 @@ def weights_checksum(model: nn.Module) -> str:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
     return digest.hexdigest()
+
+
+def score_fingerprint(subject: Subject) -> list[list[float]] | None:
+    """What a model answers on the first few images, in eight numbers each; None for a model that answers by chance.
+
+    Unlike a checksum of weights it knows a model whose weights are out of sight, such as a function. Threads and batch
+    sizes change the last digits, so compare with `same_scores`.
+    """
+    images = subject.pixels(range(subject.start, subject.start + min(FINGERPRINTED, len(subject.images))))
+    first, second = (_mixed(subject.logits(images)) for _ in range(2))
+    return first if same_scores(first, second) else None
+
+
+def _mixed(scores: Logits) -> list[list[float]]:
+    """Eight fixed mixtures of the scores of each image, so that a thousand classes take no more room than ten."""
+    waves = torch.outer(torch.arange(scores.shape[1]), torch.arange(1, 9)).double().cos()  # (classes, 8)
+    mixed: list[list[float]] = (scores.detach().cpu().double() @ waves).tolist()
+    return [[float(f"{number:.6g}") for number in row] for row in mixed]
 
 
 def file_checksum(path: str | None) -> str | None:
@@ -177,24 +188,3 @@ def fitting_batch_size(subject: Subject, settings: Settings, *, processes: int) 
     free = torch.cuda.mem_get_info(subject.device)[0] if on_card else free_memory() // processes
     soon_judged = max(BATCH_NUMBERS // subject.numbers_per_image, torch.get_num_threads())
     return int(max(1, min(100, soon_judged, free // 4 // per_image)))
-
-
-def free_memory(groups: Path = Path("/sys/fs/cgroup"), *, machine: Path = Path("/proc/meminfo")) -> int:
-    """Bytes that may still be used: what the machine can spare, or less where a container is given less.
-
-    Linux says what is available, caches that it would give up included; elsewhere half of the memory is assumed.
-    """
-    try:
-        available = re.search(r"^MemAvailable:\s+(\d+) kB$", machine.read_text(), re.MULTILINE)
-    except OSError:
-        available = None
-    if available is not None:
-        free = 1024 * int(available.group(1))
-    else:
-        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    for limit, used in CONTAINER_FILES:
-        try:
-            free = min(free, int((groups / limit).read_text()) - int((groups / used).read_text()))
-        except (OSError, ValueError):  # no such file, or the limit is the word max
-            continue
-    return max(free, 0)

@@ -5,6 +5,7 @@ It knows nothing of plans, windows or attacks, and takes images from any tool.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,15 +69,19 @@ def verify(
 
     Inside means: distance at most radius * (1 + tolerance), mass drift at most the tolerance, pixels in
     [-tolerance, 1 + tolerance]. An image whose distance could not be solved exactly counts as inside only if its upper
-    bound is. `radius` is a number or one per image.
+    bound is. `radius` is a number or one per image. Images of uint8 are taken as 255ths.
     """
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise MassmoverError(f"tolerance is {tolerance}: it must be a finite number, 0 or more, such as 1e-6")
     before, after = _tensor(originals, "originals"), _tensor(adversarial, "adversarial")
     if before.shape != after.shape:
         raise MassmoverError(
             f"originals are {tuple(before.shape)} and adversarial {tuple(after.shape)}: same shape needed"
         )
     radii = _radii(radius, count=len(before))
-    found = distance_bounds(before, after, ground=ground, power=power, normalisation=normalisation, threads=threads)
+    # A pixel below 0 is told as such, below; the distance is that of the mass there is.
+    masses = before.clamp_min(0), after.clamp_min(0)
+    found = distance_bounds(*masses, ground=ground, power=power, normalisation=normalisation, threads=threads)
     distance = torch.from_numpy(found.upper)
     mass = before.sum(dim=(-2, -1))
     change = (after.sum(dim=(-2, -1)) - mass).abs().amax(dim=-1)
@@ -104,7 +109,7 @@ def _tensor(values: Any, name: str) -> torch.Tensor:
         raise MassmoverError(f"{name} have shape {tuple(tensor.shape)}: (images, channels, rows, columns) is needed")
     if not torch.isfinite(tensor.double()).all():
         raise MassmoverError(f"{name} hold NaN or infinite pixels: they cannot be judged")
-    return tensor.double()
+    return tensor.double() / 255 if tensor.dtype == torch.uint8 else tensor.double()
 
 
 def _radii(radius: Any, *, count: int) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from torch import Tensor
 from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.attacks.pgd import Ramp, SinkhornAttack
 from massmover.ball import WassersteinBall, pixel_count
+from massmover.compiling import working_seconds
 from massmover.evaluation.verify import verify
 from massmover.models import BUNDLED, load_model
 from massmover.types import Classifier, Images, Labels, PerImage
@@ -95,7 +95,7 @@ def ramp_curve(
 ) -> Curve:
     """Let the radius of every image grow until it is broken, and read the accuracy at each radius off that."""
     ramp, attack = ramp_for(subject, max(radii_pixels)), suited(contender.attack, subject)
-    started = time.perf_counter()
+    started = working_seconds()
     results = []
     done = 0
     for images, labels in batches(subject):
@@ -103,7 +103,7 @@ def ramp_curve(
         done += len(images)
         if progress is not None:
             progress(contender.name, done, len(subject.images))
-    seconds = time.perf_counter() - started
+    seconds = working_seconds() - started
     breaking = torch.cat([torch.where(result.success, result.radius, torch.inf) for result in results])
     tried = torch.cat([result.radius for result in results])
     return Curve(
@@ -132,7 +132,7 @@ def fixed_curve(
 
     With `carry` only images that stood at all smaller radii are attacked: what is in a ball is in every larger one.
     """
-    started = time.perf_counter()
+    started = working_seconds()
     everyone = standing = torch.arange(len(subject.images))
     accuracy, left = [], 0
     for number, radius in enumerate(sorted(radii_pixels)):
@@ -154,7 +154,7 @@ def fixed_curve(
         mean_radius=None,
         unbroken=len(standing),
         outside=left,
-        seconds=time.perf_counter() - started,
+        seconds=working_seconds() - started,
         count=len(everyone),
     )
 

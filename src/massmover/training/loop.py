@@ -7,7 +7,6 @@ there after every epoch; pass `progress` to hear how far it is.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from massmover.compiling import working_seconds
 from massmover.ranks import Ranks
 from massmover.training.adversary import moved_images
 from massmover.training.batches import as_floats, check_training_data, checksum_of, random_shift, scores
@@ -91,7 +91,7 @@ def train(
         network = DistributedDataParallel(learner) if ranks.size > 1 else learner
         step = len(run.history) * (steps // recipe.epochs)
         for epoch in range(len(run.history), recipe.epochs):
-            started, total = time.perf_counter(), 0.0
+            started, total = working_seconds(), 0.0
             for chosen in torch.split(torch.randperm(count, generator=run.draws), recipe.batch_size):
                 # schedule
                 share, step = step / steps, step + 1
@@ -131,7 +131,7 @@ def train(
             radius = 0.0 if recipe.margin is None else recipe.margin.radius
             radius = radius if recipe.adversary is None else recipe.adversary.upper_end(step / steps)
             clean_score, robust = scores(run, images[count:], labels[count:], device=device)
-            seconds = time.perf_counter() - started
+            seconds = working_seconds() - started
             line = Epoch(epoch + 1, total / count, rate, radius, seconds, clean_score, robust)
             run.end_epoch(line)
             if folder is not None and ranks.first:

@@ -29,6 +29,8 @@ ROUNDS = 60  # of adding arcs, before bounds are returned instead of the optimum
 NEARLY = 0.01  # relative gap below which the duals tell which arcs matter
 SLACK = 0.5  # reduced cost, in pixels for power 1, up to which an arc then stays
 TILE = 8  # rows and columns of the tiles by which pairs of pixels are priced
+NEGATIVE = 1e-6  # how far below 0 a pixel may be by arithmetic alone
+LARGEST_POWER = 32  # of a distance: beyond it float64 has no digits left for the nearer of two pixels
 AGREE = 1e-9  # relative gap between the bounds below which a distance counts as exact
 
 
@@ -56,7 +58,7 @@ def exact_distance(
     """The exact transport cost between images x and z, one number per image, in float64.
 
     x and z are (B, C, H, W), as tensors or arrays. Each channel of z is scaled to the mass of the
-    channel of x first; if only one of the two is black the distance is infinite.
+    channel of x first; if only one of the two is black the distance is infinite. Negative pixels are refused.
     """
     found = distance_bounds(x, z, ground=ground, power=power, normalisation=normalisation, threads=threads)
     if not found.exact.all():
@@ -86,8 +88,8 @@ def distance_bounds(
         raise MassmoverError(f"x is {before.shape} and z is {after.shape}: they must have the same shape")
     if normalisation not in ("image", "channel"):
         raise MassmoverError(f"unknown normalisation {normalisation!r}: use 'image' or 'channel'")
-    if not (math.isfinite(power) and power > 0):
-        raise MassmoverError(f"power is {power}: it must be a positive number, such as 1.0")
+    if not 0 < power <= LARGEST_POWER:
+        raise MassmoverError(f"power is {power}: it must be a positive number up to {LARGEST_POWER}, such as 1.0")
     _ground_cost(np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), ground=ground, power=power)  # known?
 
     def one(index: int) -> tuple[float, float]:
@@ -105,7 +107,11 @@ def _images(values: Any, name: str) -> Array:
         raise MassmoverError(f"{name} has shape {array.shape}: (images, channels, rows, columns) is needed")
     if not np.isfinite(array).all():
         raise MassmoverError(f"{name} holds NaN or infinite pixels: there is no distance to measure")
-    return np.clip(array, 0, None)  # a pixel below 0 is a range violation, told apart by `verify`
+    if array.size and array.min() < -NEGATIVE:
+        raise MassmoverError(
+            f"{name} has pixels down to {array.min():g}: mass is 0 or more. Undo the normalisation, or clip the images."
+        )
+    return np.clip(array, 0, None)
 
 
 def _image_bounds(

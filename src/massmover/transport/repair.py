@@ -148,12 +148,13 @@ def without_swaps(moving: Flows, *, window: Window) -> Flows:
     """
     height, width = moving.shape[-2:]
     moves = window.offsets[1:]
+    place = {move: k for k, move in enumerate(moves)}
     for k, (dy, dx) in enumerate(moves):
         if (dy, dx) < (0, 0) or dy >= height or abs(dx) >= width:  # a move and the one that undoes it are done once
             continue
         left, right = max(-dx, 0), max(dx, 0)
         there = moving[..., k, : height - dy, left : width - right]
-        back = moving[..., moves.index((-dy, -dx)), dy:, right : width - left]
+        back = moving[..., place[-dy, -dx], dy:, right : width - left]
         both = torch.minimum(there, back)
         there -= both
         back -= both

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
 from massmover.ball import Balls
+from massmover.compiling import kernel
 from massmover.geometry import Window
 from massmover.threads import in_parallel
 from massmover.transport.potential import Move, Pull
@@ -162,7 +163,7 @@ def table_of(window: Window) -> Table:
     )
 
 
-@njit(cache=True)
+@kernel()
 def _box(image):  # type: ignore[no-untyped-def]
     """The rows and columns that hold all mass, first and behind the last; one pixel where there is no mass."""
     channels, height, width = image.shape
@@ -178,14 +179,14 @@ def _box(image):  # type: ignore[no-untyped-def]
     return top, bottom, left, right
 
 
-@njit(cache=True)
+@kernel()
 def _copy(source, target):  # type: ignore[no-untyped-def]
     """Write one array into another: to assign it would compile seconds of code for an error that cannot occur."""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
-@njit(cache=True)
+@kernel()
 def _lay_out(given, b, table):  # type: ignore[no-untyped-def]
     """The part of the image that mass can reach, in one stretch; only the rows that hold mass get a plan."""
     originals, potential = given.originals[b], given.potential[b]
@@ -221,7 +222,7 @@ def _lay_out(given, b, table):  # type: ignore[no-untyped-def]
     return Field(top, left, high, wide, shift, start, count, edges, mass, shares, stay, sums, paid)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _write_rows(given, b, field, table, price):  # type: ignore[no-untyped-def]
     """Shares of every row at a price, relative to the best move of the row, and their sums over rings."""
     start, count, kind = field.start, field.length, field.mass.dtype
@@ -288,7 +289,7 @@ def _double(score, toll, best, scale, out):  # type: ignore[no-untyped-def]
         out[i] *= scale[i]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _add_up(values, count):  # type: ignore[no-untyped-def]
     """Sum of the first numbers of an array, by adding halves in place: an order that vector units like, and no other.
 
@@ -304,7 +305,7 @@ def _add_up(values, count):  # type: ignore[no-untyped-def]
     return values[0]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _spent(field, c, rate, costs):  # type: ignore[no-untyped-def]
     """Cost of one channel's rows at a rate per distance, and minus its derivative by the rate."""
     sums, stay, paid, kind = field.sums[c], field.stay[c], field.paid[c], field.mass.dtype
@@ -338,7 +339,7 @@ def _spent(field, c, rate, costs):  # type: ignore[no-untyped-def]
     return cost, spread
 
 
-@njit(cache=True)
+@kernel()
 def _price_of(given, b, field, table, floor, accuracy):  # type: ignore[no-untyped-def]
     """The price at which the plan costs its budget to an accuracy, and the price its shares are written at.
 
@@ -397,7 +398,7 @@ def _price_of(given, b, field, table, floor, accuracy):  # type: ignore[no-untyp
     return point, reference
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _scale_of(field, table, c, rate):  # type: ignore[no-untyped-def]
     """What turns shares into mass: a factor for each ring and one for each pixel; and what each pixel then pays."""
     start, count, kind = field.start, field.length, field.mass.dtype
@@ -417,7 +418,7 @@ def _scale_of(field, table, c, rate):  # type: ignore[no-untyped-def]
     return decay, source, paid
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _write_flows(field, table, c, rate):  # type: ignore[no-untyped-def]
     """Turn shares into mass sent along each move."""
     decay, source, _ = _scale_of(field, table, c, rate)
@@ -427,7 +428,7 @@ def _write_flows(field, table, c, rate):  # type: ignore[no-untyped-def]
             share[i] *= d * source[i]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _cancel_swaps(field, table, c):  # type: ignore[no-untyped-def]
     """Let stay what two pixels would exchange, as `repair.without_swaps`.
 
@@ -455,7 +456,7 @@ def _cancel_swaps(field, table, c):  # type: ignore[no-untyped-def]
     return stays, saved
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def move_images(given, answer, table, floor):  # type: ignore[no-untyped-def]
     """Move the mass of every image of a given."""
     height, width = given.originals.shape[2:]
@@ -476,7 +477,7 @@ def move_images(given, answer, table, floor):  # type: ignore[no-untyped-def]
                 _copy(crowding[at + first : at + last], answer.crowding[b, c, y, first:last])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _arrive(field, table, c, rate):  # type: ignore[no-untyped-def]
     """The channel after the move, how crowded its pixels would be if none sent mass back, and what the move costs."""
     mass = field.mass[c]
@@ -498,7 +499,7 @@ def _arrive(field, table, c, rate):  # type: ignore[no-untyped-def]
     return moved, crowding, spent
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _write_arrivals(field, table, c, rate):  # type: ignore[no-untyped-def]
     """Turn shares into mass and let it arrive: inflow, what leaves, crowding, and what each pixel pays."""
     start, count, mass = field.start, field.length, field.mass[c]
@@ -530,7 +531,7 @@ def _write_arrivals(field, table, c, rate):  # type: ignore[no-untyped-def]
     return inflow, leaving, crowding, paid
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _send_back(field, c, inflow, leaving):  # type: ignore[no-untyped-def]
     """The share of its inflow each pixel keeps, lowered sweep by sweep until all fit. Updates `leaving`."""
     start, count, mass = field.start, field.length, field.mass[c]
@@ -555,7 +556,7 @@ def _send_back(field, c, inflow, leaving):  # type: ignore[no-untyped-def]
     return share, sent_back
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _pay(field, table, c, share, paid):  # type: ignore[no-untyped-def]
     """What each pixel pays for the mass that its targets keep."""
     paid[:] = 0.0
@@ -566,7 +567,7 @@ def _pay(field, table, c, share, paid):  # type: ignore[no-untyped-def]
             paid[i] += flow[i] * kept[i] * cost
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def keep_moves(given, found, table, floor):  # type: ignore[no-untyped-def]
     """Price, plan and repair every image of a given."""
     for b in range(given.originals.shape[0]):
@@ -588,7 +589,7 @@ def keep_moves(given, found, table, floor):  # type: ignore[no-untyped-def]
             _write_change(field, c, share, inflow, leaving, table.reach, found.change[b, c])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _sendable(field, c):  # type: ignore[no-untyped-def]
     """What leaves each pixel, after rows that send more than they have are scaled down. Equation (1)."""
     start, count = field.start, field.length
@@ -614,7 +615,7 @@ def _sendable(field, c):  # type: ignore[no-untyped-def]
     return leaving
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _returned_share(field, c, leaving):  # type: ignore[no-untyped-def]
     """The share of its inflow that each pixel may keep, as `repair.returned_share`; equation (2). Updates `leaving`."""
     start, count, mass = field.start, field.length, field.mass[c]
@@ -646,7 +647,7 @@ def _returned_share(field, c, leaving):  # type: ignore[no-untyped-def]
                 left[i] += flow[i] * kept[i]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _keep(field, c, share):  # type: ignore[no-untyped-def]
     """Send back what the targets do not keep."""
     for k in range(field.shift.shape[0]):
@@ -656,7 +657,7 @@ def _keep(field, c, share):  # type: ignore[no-untyped-def]
             flow[i] *= kept[i]
 
 
-@njit(cache=True)
+@kernel()
 def _write_out(field, c, leaving, table, flows):  # type: ignore[no-untyped-def]
     """Copy the rows of the box that holds mass into the plan, (K, H, W), what stays among them."""
     rows, columns = table.reach
@@ -670,7 +671,7 @@ def _write_out(field, c, leaving, table, flows):  # type: ignore[no-untyped-def]
             flows[0, y, left + x] = max(field.mass[c, p] - leaving[p], 0.0)
 
 
-@njit(cache=True)
+@kernel()
 def _write_change(field, c, share, inflow, leaving, reach, change):  # type: ignore[no-untyped-def]
     """By how much each pixel of the image that mass can reach changes."""
     height, width = change.shape

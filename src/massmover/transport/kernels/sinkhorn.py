@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 
+from massmover.compiling import kernel
 from massmover.geometry import Window
 from massmover.threads import in_parallel
 from massmover.transport.sinkhorn import Solved, Task
@@ -108,7 +108,7 @@ def ring_table(window: Window) -> tuple[Any, Any]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 3), costs
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-untyped-def]
     """Add the two pixels dx columns left and right of (y, x) into paired[dx, rows + y, x]; its border stays 0."""
     height, width = values.shape
@@ -121,7 +121,7 @@ def _pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-unt
                 paired[dx, rows + y, x] = padded[columns + x + dx] + padded[columns + x - dx]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _add_pair(paired, dy, dx, rows, factor, out):  # type: ignore[no-untyped-def]
     """Add factor times the pixels at (+-dy, +-dx) to out."""
     height, width = out.shape
@@ -134,7 +134,7 @@ def _add_pair(paired, dy, dx, rows, factor, out):  # type: ignore[no-untyped-def
                 out[y, x] += factor * (paired[dx, rows + y + dy, x] + paired[dx, rows + y - dy, x])
 
 
-@njit(cache=True)
+@kernel()
 def _log_ring(plane, y, x, r, pairs):  # type: ignore[no-untyped-def]
     """Log of the sum of exp(plane) over ring r around (y, x); minus infinity where nothing is there."""
     height, width = plane.shape
@@ -155,7 +155,7 @@ def _log_ring(plane, y, x, r, pairs):  # type: ignore[no-untyped-def]
     return top + math.log(total) if total > 0.0 else -math.inf
 
 
-@njit(cache=True)
+@kernel()
 def _log_total(terms, unit, costs):  # type: ignore[no-untyped-def]
     """Log of exp(terms[0]) + sum_r exp(terms[1 + r] - unit costs[r])."""
     top = terms[0]
@@ -169,7 +169,7 @@ def _log_total(terms, unit, costs):  # type: ignore[no-untyped-def]
     return top + math.log(total)
 
 
-@njit(cache=True)
+@kernel()
 def wright_omega(t):  # type: ignore[no-untyped-def]
     """`lambert.wright_omega` of one number."""
     if t < -36.0:  # w = exp(t) to the last bit
@@ -193,7 +193,7 @@ def wright_omega(t):  # type: ignore[no-untyped-def]
     return w
 
 
-@njit(cache=True)
+@kernel()
 def _set_up(wish, originals, budget, relative, cap, moves):  # type: ignore[no-untyped-def]
     """List the pixels that hold mass and the cells that mass can reach."""
     pairs, costs, rows, columns = moves
@@ -228,7 +228,7 @@ def _set_up(wish, originals, budget, relative, cap, moves):  # type: ignore[no-u
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel()
 def _scratch_for(problem, channels):  # type: ignore[no-untyped-def]
     """Memory for the sweeps of one image."""
     height, width, rings, reached = problem.height, problem.width, problem.costs.shape[0], problem.cells.shape[0]
@@ -246,7 +246,7 @@ def _scratch_for(problem, channels):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _spent(problem, sums, price, decay):  # type: ignore[no-untyped-def]
     """Cost at a price, its derivative and the smallest row sum."""
     costs, relative, paid, channel = problem.costs, problem.relative, problem.paid, problem.channel
@@ -272,7 +272,7 @@ def _spent(problem, sums, price, decay):  # type: ignore[no-untyped-def]
     return cost, slope, smallest
 
 
-@njit(cache=True)
+@kernel()
 def _spent_in_logarithms(problem, sums, price):  # type: ignore[no-untyped-def]
     """`_spent` when the sums are logarithms: every row is divided by its largest term first."""
     costs = problem.costs
@@ -295,7 +295,7 @@ def _spent_in_logarithms(problem, sums, price):  # type: ignore[no-untyped-def]
     return cost, slope, 1.0
 
 
-@njit(cache=True)
+@kernel()
 def _price(problem, sums, guess, logarithms, decay):  # type: ignore[no-untyped-def]
     """The price >= 0 at which the plan costs its budget, the cost there, and the smallest row sum.
 
@@ -334,7 +334,7 @@ def _price(problem, sums, guess, logarithms, decay):  # type: ignore[no-untyped-
     return best, best_cost, smallest
 
 
-@njit(cache=True)
+@kernel()
 def _gather_rings(problem, scratch):  # type: ignore[no-untyped-def]
     """The target factor added up over each ring around every pixel that holds mass."""
     pairs, rows = problem.pairs, problem.rows
@@ -358,7 +358,7 @@ def _gather_rings(problem, scratch):  # type: ignore[no-untyped-def]
                 sums[i, 1 + r] = flat_ring[problem.place[i] - first]
 
 
-@njit(cache=True)
+@kernel()
 def _plan(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
     """Solve for source factors and price; fills what arrives at each cell. Returns price, cost, and if it fitted."""
     top = potential.max()
@@ -400,7 +400,7 @@ def _plan(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
     return price, cost, True
 
 
-@njit(cache=True)
+@kernel()
 def _plan_in_logarithms(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
     """`plan` at any range of potentials and any price."""
     costs, pairs, width, height = problem.costs, problem.pairs, problem.width, problem.height
@@ -440,7 +440,7 @@ class Past(NamedTuple):
     answer: Any  # (N,) and where it ended
 
 
-@njit(cache=True)
+@kernel()
 def _misfit(problem, scratch, sharpness, potential, price, cost):  # type: ignore[no-untyped-def]
     """How far the plan's columns are from what the duals say, the duality gap and the dual objective.
 
@@ -464,7 +464,7 @@ def _misfit(problem, scratch, sharpness, potential, price, cost):  # type: ignor
     return error, gap, dual
 
 
-@njit(cache=True)
+@kernel()
 def _answer(problem, arriving, sharp, answer):  # type: ignore[no-untyped-def]
     """The best target potential for a plan's source factors, cap included: Hu et al. 2020, appendix."""
     cap, log_cap, log_sharp = problem.cap, math.log(problem.cap), math.log(sharp)
@@ -477,7 +477,7 @@ def _answer(problem, arriving, sharp, answer):  # type: ignore[no-untyped-def]
             answer[n] = wish - wright_omega(log_sharp + wish + arriving[n])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(a.shape[0]):
@@ -485,7 +485,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@kernel()
 def _solve(matrix, right):  # type: ignore[no-untyped-def]
     """Solve a small positive definite system in place, by elimination without pivots."""
     size = right.shape[0]
@@ -501,7 +501,7 @@ def _solve(matrix, right):  # type: ignore[no-untyped-def]
         right[k] /= matrix[k, k]
 
 
-@njit(cache=True)
+@kernel()
 def _extrapolate(past, count, potential, answer):  # type: ignore[no-untyped-def]
     """Anderson's step: the combination of remembered sweeps whose residual is smallest, written into the potential.
 
@@ -532,7 +532,7 @@ def _extrapolate(past, count, potential, answer):  # type: ignore[no-untyped-def
             potential[n] -= weights[a] * past.answers[a, n]
 
 
-@njit(cache=True)
+@kernel()
 def _sweep(problem, scratch, sharpness, limit, tolerance, logarithms, beta, price):  # type: ignore[no-untyped-def]
     """Sweep at one temperature until the columns fit, writing the potential; returns price, mode and how it went.
 
@@ -572,7 +572,7 @@ def _sweep(problem, scratch, sharpness, limit, tolerance, logarithms, beta, pric
             beta[:] = answer
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def project_image(task, sharpness, moves, limit, potential, price, out):  # type: ignore[no-untyped-def]
     """Project one image (C, H, W); writes the potential and `out`: source dual, image, and five numbers.
 
