@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
-import torch.distributed as dist
-
 from massmover.types import MassmoverError
 
 T = TypeVar("T")
@@ -37,6 +35,8 @@ class Ranks:
         """Let the first process work, hand its answer to all, and let all of them fail together."""
         if self.size == 1:
             return work()
+        import torch.distributed as dist  # as below: one process needs no torch for this
+
         box: list[object] = [None, None]
         if self.first:
             try:
@@ -51,6 +51,8 @@ class Ranks:
     def wait(self) -> None:
         """Wait until every process has come this far."""
         if self.size > 1:
+            import torch.distributed as dist
+
             dist.barrier()
 
 
@@ -61,6 +63,8 @@ def joined() -> Iterator[Ranks]:
     if size == 1:
         yield Ranks()
         return
+    import torch.distributed as dist
+
     dist.init_process_group("gloo", timeout=PATIENCE)
     try:
         yield Ranks(rank=dist.get_rank(), size=dist.get_world_size())

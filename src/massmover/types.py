@@ -6,18 +6,19 @@ B images, C channels, H rows, W columns; K offsets in a window, R rings of equal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from torch import Tensor
+if TYPE_CHECKING:  # torch takes two seconds to import, and a refused argument needs none of it
+    from torch import Tensor
 
-Images: TypeAlias = Tensor  # (B, C, H, W), pixels in [0, 1]
-Labels: TypeAlias = Tensor  # (B,), class numbers
-Logits: TypeAlias = Tensor  # (B, classes)
-PerImage: TypeAlias = Tensor  # (B,)
-PerChannel: TypeAlias = Tensor  # (B, C)
-Flows: TypeAlias = Tensor  # (B, C, K, H, W), mass sent from a pixel along each offset of the window
+Images: TypeAlias = "Tensor"  # (B, C, H, W), pixels in [0, 1]
+Labels: TypeAlias = "Tensor"  # (B,), class numbers
+Logits: TypeAlias = "Tensor"  # (B, classes)
+PerImage: TypeAlias = "Tensor"  # (B,)
+PerChannel: TypeAlias = "Tensor"  # (B, C)
+Flows: TypeAlias = "Tensor"  # (B, C, K, H, W), mass sent from a pixel along each offset of the window
 
-Classifier: TypeAlias = Callable[[Images], Logits]
+Classifier: TypeAlias = Callable[["Tensor"], "Tensor"]  # images to logits
 
 Ground = Literal["euclidean", "manhattan", "chebyshev"]
 Normalisation = Literal["image", "channel"]

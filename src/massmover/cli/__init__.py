@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from massmover import __version__
 from massmover.cli import data, demo, evaluate, natural, report, reproduce, selftest, train, verify
-from massmover.cli.screen import errors
+from massmover.cli.screen import console, errors
 
 
 class OneLine(TyperGroup):
@@ -48,11 +49,28 @@ class OneLine(TyperGroup):
 app = typer.Typer(
     name="massmover",
     cls=OneLine,
-    help="Measure and improve how image classifiers stand up to an adversary that moves pixel mass.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version(asked: bool) -> None:
+    """Say the version and leave."""
+    if asked:
+        console.print(f"massmover {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def massmover(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say the version and leave.")
+    ] = False,
+) -> None:
+    """Measure and improve how image classifiers stand up to an adversary that moves pixel mass."""
+
+
 app.add_typer(data.app, name="data")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate)

@@ -8,24 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from massmover.attacks import METHODS
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
-from massmover.evaluation.run import Destination, Progress, Watcher, run
-from massmover.evaluation.sanity import Check
-from massmover.evaluation.settings import Settings
-from massmover.evaluation.store import RunFolder, read_json
-from massmover.evaluation.subject import Subject, fitting_batch_size, load_subject
+from massmover.evaluation.watcher import Progress, Watcher
+from massmover.names import ATTACKS
 from massmover.ranks import Ranks, joined
-from massmover.report import write_page
 from massmover.types import MassmoverError
+
+if TYPE_CHECKING:
+    from massmover.evaluation.run import Destination
+    from massmover.evaluation.sanity import Check
+    from massmover.evaluation.settings import Settings
+    from massmover.evaluation.subject import Subject
 
 BEST, SEARCHER = "auto", "ascent"
 
@@ -46,7 +47,7 @@ def evaluate(
     attack: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(METHODS)}; without it {BEST}, or {SEARCHER} with --smallest.",
+            help=f"One of {', '.join(ATTACKS)}; without it {BEST}, or {SEARCHER} with --smallest.",
             show_default=False,
             rich_help_panel=How,
         ),
@@ -108,6 +109,17 @@ def evaluate(
     if seed < 0:
         raise MassmoverError(f"--seed is {seed}: give 0 or more")
     asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
+    ball: dict[str, Any] = {
+        "window": options.window(window),
+        "ground": options.ground(ground),
+        "normalisation": options.normalisation(normalisation),
+        "power": options.power(power),
+    }
+    mover, kept = options.backend(backend), options.save_examples(save_examples)
+    from massmover.evaluation.run import Destination  # needs torch: after all that can be refused without
+    from massmover.evaluation.settings import Settings
+    from massmover.evaluation.subject import load_subject
+
     settings = Settings(
         model=model,
         weights=None if weights is None else str(weights),
@@ -121,16 +133,13 @@ def evaluate(
         attack=method,
         radii=asked.values,
         smallest=smallest,
-        window=options.window(window),
-        ground=options.ground(ground),
-        normalisation=options.normalisation(normalisation),
-        power=options.power(power),
+        **ball,
         targeted=targeted,
         eight_bit=eight_bit,
         seed=seed,
         batch_size=batch_size or 1,
-        backend=options.backend(backend),
-        save_examples=options.save_examples(save_examples),
+        backend=mover,
+        save_examples=kept,
     )
     with joined() as ranks:
         subject = load_subject(settings)
@@ -149,6 +158,9 @@ def evaluate(
 def _batch_size(subject: Subject, asked: Settings, *, out: Path, resume: bool, ranks: Ranks) -> int:
     """The size chosen when the run was started, or one that fits the memory; the same for all processes."""
 
+    from massmover.evaluation.store import RunFolder, read_json
+    from massmover.evaluation.subject import fitting_batch_size
+
     def choose() -> int:
         manifest = RunFolder(out).manifest
         if resume and manifest.exists():
@@ -162,6 +174,9 @@ def _batch_size(subject: Subject, asked: Settings, *, out: Path, resume: bool, r
 
 def perform(subject: Subject, settings: Settings, destination: Destination, *, ranks: Ranks | None = None) -> int:
     """Run an evaluation with a progress bar, print its table, write its report; the number of violations."""
+    from massmover.evaluation.run import run
+    from massmover.report import write_page
+
     ranks = ranks or Ranks()
     say(*(subject.notes if ranks.first else ()))
     with progress_bar(time_left=False) as bar:

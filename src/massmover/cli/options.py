@@ -8,11 +8,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from massmover.attacks import METHODS
-from massmover.backend import BACKENDS
-from massmover.evaluation.settings import PUBLISHED_RADII
+from massmover.names import ATTACKS
 from massmover.types import Backend, Ground, MassmoverError, Normalisation
 
+BACKENDS: tuple[Backend, ...] = ("numba", "torch", "triton")
 GROUNDS: tuple[Ground, ...] = ("euclidean", "manhattan", "chebyshev")
 
 What = "What is measured"
@@ -57,8 +56,8 @@ def numbers(text: str, *, option: str, example: str) -> tuple[float, ...]:
 
 def attack(name: str) -> str:
     """The name of an attack."""
-    if name not in METHODS:
-        raise MassmoverError(f"--attack is {name!r}: use one of {', '.join(METHODS)}")
+    if name not in ATTACKS:
+        raise MassmoverError(f"--attack is {name!r}: use one of {', '.join(ATTACKS)}")
     return name
 
 
@@ -85,6 +84,8 @@ def radii(*, radius: str | None, radius_pixels: str | None, smallest: bool) -> R
         return Radii(_not_negative(radius, option="--radius", example="0.01,0.05"), in_pixels=False)
     if radius_pixels is not None:
         return Radii(_not_negative(radius_pixels, option="--radius-pixels", example="10,20,50"), in_pixels=True)
+    from massmover.evaluation.settings import PUBLISHED_RADII  # needs NumPy
+
     return Radii(PUBLISHED_RADII, in_pixels=True)
 
 

@@ -7,23 +7,24 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import torch
 import typer
 from rich.markup import escape
 
-from massmover import data as datasets
+from massmover import names
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
-from massmover.evaluation.subject import resolve_device
-from massmover.models import ARCHITECTURES, save_weights
 from massmover.ranks import Ranks, joined
-from massmover.report import write_study
-from massmover.training import RECIPES, Recipe, Trained, accuracy, train
-from massmover.training.recipe import ATTACKS, AttackName
-from massmover.training.state import CHECKPOINT, Epoch
 from massmover.types import MassmoverError
+
+if TYPE_CHECKING:
+    import torch
+
+    from massmover.data import ImageSet
+    from massmover.training import Recipe, Trained
+    from massmover.training.recipe import AttackName
+    from massmover.training.state import Epoch
 
 CURVE = "curve.png"
 
@@ -32,14 +33,14 @@ CURVE = "curve.png"
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}.")] = "lenet",
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}.")] = "lenet",
     recipe: Annotated[
         str, typer.Option(help="standard: no adversary; robust: plan ascent; paper: the published recipe.")
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
     count: Annotated[int | None, typer.Option(help="Train on the first images only.", show_default=False)] = None,
     attack: Annotated[
-        str | None, typer.Option(help=f"Adversary: one of {', '.join(ATTACKS)}.", show_default=False)
+        str | None, typer.Option(help=f"Adversary: one of {', '.join(names.ADVERSARIES)}.", show_default=False)
     ] = None,
     attack_steps: Annotated[int | None, typer.Option(help="Steps of the adversary.", show_default=False)] = None,
     radius_pixels: Annotated[
@@ -61,9 +62,19 @@ def train_command(
 
     Under torchrun every process takes a part of each batch.
     """
-    if model not in ARCHITECTURES:
-        raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
-    torch.set_num_threads(options.threads(threads))
+    if model not in names.ARCHITECTURES:
+        raise MassmoverError(f"--model is {model!r}: use one of {', '.join(names.ARCHITECTURES)}")
+    if recipe not in names.RECIPES:
+        raise MassmoverError(f"--recipe is {recipe!r}: use one of {', '.join(names.RECIPES)}")
+    options.threads(threads)
+    import torch
+
+    from massmover import data as datasets
+    from massmover.evaluation.subject import resolve_device
+    from massmover.models import save_weights
+    from massmover.training import accuracy
+
+    torch.set_num_threads(threads)
     place = resolve_device(device)
     training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
     training = training if count is None else training.subset(0, count)
@@ -86,8 +97,8 @@ def train_command(
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
     """The recipe of a name, with what the user changed."""
-    if name not in RECIPES:
-        raise MassmoverError(f"--recipe is {name!r}: use one of {', '.join(RECIPES)}")
+    from massmover.training import RECIPES
+
     recipe = RECIPES[name]
     changes = {key: value for key, value in adversary.items() if value is not None}
     if (changes or clean_share is not None) and recipe.adversary is None:
@@ -103,6 +114,8 @@ def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, a
 
 def prepare(out: Path, *, resume: bool) -> None:
     """Make the folder, and refuse one that holds another run."""
+    from massmover.training.state import CHECKPOINT
+
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise MassmoverError(f"--out {out} cannot be written to: choose another folder")
@@ -116,9 +129,12 @@ def restarted() -> bool:
 
 
 def watched(
-    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
+    recipe: Recipe, model: str, training: ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
 ) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
+    from massmover.models import ARCHITECTURES
+    from massmover.training import train
+
     with progress_bar() as bar:
         task = bar.add_task("training", total=None, note="", visible=ranks.first)
         latest: list[Epoch] = []
@@ -163,6 +179,8 @@ def draw(trained: Trained, out: Path) -> None:
 
 def page(trained: Trained, out: Path, *, about: dict[str, Any]) -> Path:
     """The curve, every epoch and the recipe on one page."""
+    from massmover.report import write_study
+
     record = {
         **about,
         "command": shlex.join(["massmover", *sys.argv[1:]]),

@@ -31,26 +31,9 @@ from massmover.evaluation.store import (
 )
 from massmover.evaluation.subject import Subject, file_checksum, weights_checksum
 from massmover.evaluation.summary import summarise
+from massmover.evaluation.watcher import Progress, Watcher
 from massmover.ranks import Ranks
 from massmover.types import MassmoverError
-
-
-class Progress(NamedTuple):
-    """How far a run has come."""
-
-    done: int  # images, of this process
-    total: int
-    accuracy: float  # at the largest radius, over the images done
-
-
-class Watcher:
-    """Hears how a run goes; this one keeps silent."""
-
-    def probed(self, checks: Sequence[Check]) -> None:
-        """The model was tried on a few images before the run."""
-
-    def progressed(self, progress: Progress) -> None:
-        """A batch was finished."""
 
 
 class Destination(NamedTuple):
