@@ -38,14 +38,15 @@ class Ranks:
         import torch.distributed as dist  # as below: one process needs no torch for this
 
         box: list[object] = [None, None]
+        told: MassmoverError | None = None
         if self.first:
             try:
                 box[0] = work()
             except MassmoverError as problem:
-                box[1] = str(problem)
+                box[1], told = str(problem), problem
         dist.broadcast_object_list(box, src=0)
         if box[1] is not None:
-            raise MassmoverError(str(box[1])) if self.first else ToldElsewhereError(str(box[1]))
+            raise told or ToldElsewhereError(str(box[1]))
         return cast(T, box[0])  # the broadcast hands on the very answer of `work`
 
     def wait(self) -> None:

@@ -6,7 +6,7 @@ B images, C channels, H rows, W columns; K offsets in a window, R rings of equal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:  # torch takes two seconds to import, and a refused argument needs none of it
     from torch import Tensor
@@ -25,5 +25,21 @@ Normalisation = Literal["image", "channel"]
 Backend = Literal["numba", "torch", "triton"]
 
 
+class Stage(NamedTuple):
+    """Where an attack is, for whoever watches it."""
+
+    attack: str
+    step: int  # steps done
+    steps: int  # at most
+    standing: int  # images that are not broken yet
+
+
+Watch: TypeAlias = Callable[[Stage], None]
+
+
 class MassmoverError(ValueError):
     """Something the caller gave cannot be used; the message says what is needed instead."""
+
+
+class StoppedError(MassmoverError):
+    """A run ended early through no fault of what was asked; what was done is kept, and the run can go on."""

@@ -19,7 +19,9 @@ from massmover.training import RECIPES
 from massmover.training.recipe import ATTACKS
 
 HEAVY = ("torch", "numba", "numpy", "scipy", "ot", "matplotlib", "jinja2")
-ASKED = f"HEAVY = {HEAVY}" + """
+ASKED = (
+    f"HEAVY = {HEAVY}"
+    + """
 import io, json, sys, contextlib
 from massmover.__main__ import main
 sys.argv = ["massmover", *sys.argv[1:]]
@@ -33,6 +35,7 @@ with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = 0
 print(json.dumps([code, [name for name in HEAVY if name in sys.modules], said.getvalue()]))
 """
+)
 COMMANDS = ("data", "train", "evaluate", "verify", "report", "demo", "natural", "reproduce", "selftest")
 CASES: dict[str, tuple[int, str]] = {
     "--help": (0, "evaluate"),

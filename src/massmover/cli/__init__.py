@@ -13,7 +13,8 @@ from typer.core import TyperGroup
 
 from massmover import __version__
 from massmover.cli import data, demo, evaluate, natural, report, reproduce, selftest, train, verify
-from massmover.cli.screen import console, errors
+from massmover.cli.screen import console, end, errors
+from massmover.interruption import INTERRUPTED
 
 
 class OneLine(TyperGroup):
@@ -35,8 +36,8 @@ class OneLine(TyperGroup):
         try:
             code = work()
         except typer.Abort:
-            errors.print("[bold]massmover:[/] interrupted")
-            sys.exit(130)
+            end("interrupted", back=True)
+            sys.exit(INTERRUPTED)
         except Exception as problem:  # Typer's errors share a base class whose place depends on its version
             if not hasattr(problem, "format_message"):
                 raise

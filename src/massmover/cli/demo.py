@@ -44,9 +44,9 @@ def demo(
     radii = tuple(radius / subject.numbers_per_image for radius in RADII_PIXELS)
     settings = replace(settings, count=len(subject.images), radii=radii)
     clear_earlier(RunFolder(out))
-    violations = perform(subject, settings, Destination(out, command=["massmover", *sys.argv[1:]]))
+    summary = perform(subject, settings, Destination(out, command=["massmover", *sys.argv[1:]]))
     console.print(f"Open {escape(str(out / 'report.html'))} in a browser.")
-    if violations:
+    if summary["violations"]:
         raise typer.Exit(1)
 
 

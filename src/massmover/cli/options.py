@@ -146,6 +146,12 @@ def threads(number: int) -> int:
     return number
 
 
+def at_least(value: int | None, least: int, *, option: str) -> None:
+    """Refuse a whole number that is too small."""
+    if value is not None and value < least:
+        raise MassmoverError(f"{option} is {value}: give {least} or more")
+
+
 def power(value: float) -> float:
     """The power of the pixel distance."""
     if not (math.isfinite(value) and value > 0):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +35,7 @@ from massmover.evaluation.subject import Subject, file_checksum, weights_checksu
 from massmover.evaluation.summary import summarise
 from massmover.evaluation.watcher import Progress, Watcher
 from massmover.ranks import Ranks
-from massmover.types import MassmoverError
+from massmover.types import MassmoverError, StoppedError
 
 
 class Destination(NamedTuple):
@@ -71,7 +73,7 @@ def run(
     watcher.progressed(_progress(seen, settings, total))
     try:
         for batch in mine:
-            found, pictures = evaluate_batch(subject, settings, batch)
+            found, pictures = evaluate_batch(subject, settings, batch, hear=partial(watcher.searching, batch))
             keep = chosen_examples(pictures, limit=settings.save_examples)
             if keep:
                 write_part(folder, batch, arrays_of(keep, settings, shape=keep[0].original.shape))
@@ -79,12 +81,24 @@ def run(
             seen.extend(found)
             watcher.progressed(_progress(seen, settings, total))
     except OSError as problem:
-        raise MassmoverError(
-            f"--out {folder.path} could not be written to ({problem.strerror}); what was done is kept: "
-            "free some space and run the same command with --resume"
-        ) from problem
+        raise _full(folder, problem) from problem
+    except MassmoverError:
+        raise
+    except Exception as problem:  # whatever the model raises, hours after it was tried
+        raise StoppedError(f"the run stopped: {_told(problem)}") from problem
     ranks.wait()
     return ranks.once(lambda: _close(subject, settings, folder, probes))
+
+
+def _full(folder: RunFolder, problem: OSError) -> StoppedError:
+    return StoppedError(f"--out {folder.path} could not be written to ({problem.strerror}): free some space")
+
+
+def _told(problem: Exception) -> str:
+    """What was raised, and where."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {(str(problem).splitlines() or ['no message'])[0]}{place}"
 
 
 def batches_of(settings: Settings) -> list[range]:
@@ -145,6 +159,13 @@ def _open(subject: Subject, settings: Settings, destination: Destination) -> lis
 
 def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequence[Check]) -> dict[str, Any]:
     """Merge what all processes found into the final files."""
+    try:
+        return _closed(subject, settings, folder, probes)
+    except OSError as problem:
+        raise _full(folder, problem) from problem
+
+
+def _closed(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequence[Check]) -> dict[str, Any]:
     per_image = settings.records_per_image
     found = merge_records(folder, batches=batches_of(settings), per_image=per_image)
     if len(found) != len(settings.numbers) * per_image:
@@ -163,5 +184,5 @@ def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequ
 
 def _progress(seen: Sequence[Record], settings: Settings, total: int) -> Progress:
     last = seen if settings.smallest else [record for record in seen if record.radius == settings.radii[-1]]
-    right = sum(not (record.success or record.clean_mistake) for record in last)
+    right = sum(not (record.misled or record.clean_mistake) for record in last)
     return Progress(done=len(last), total=total, accuracy=right / len(last) if last else 0.0)

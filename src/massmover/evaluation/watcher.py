@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from massmover.types import Stage
+
 if TYPE_CHECKING:
     from massmover.evaluation.sanity import Check
 
@@ -25,3 +27,6 @@ class Watcher:
 
     def progressed(self, progress: Progress) -> None:
         """A batch was finished."""
+
+    def searching(self, batch: range, radius: float | None, stage: Stage) -> None:
+        """An attack on a batch has come to a stage; no radius where the smallest is searched."""
