@@ -63,7 +63,7 @@ class Record:
     def misled(self) -> bool:
         """Whether the example found is proven and answered wrongly: the target, or any other wrong class."""
         stray = self.target is not None and self.proved is True and self.prediction_after != self.label
-        return self.violation is None and (self.success or stray)
+        return self.success or (stray and self.violation is None)
 
     @property
     def used(self) -> float:

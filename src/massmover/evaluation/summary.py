@@ -14,9 +14,9 @@ def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_imag
     """Clean accuracy, accuracy at every radius, time, and the area under the curve.
 
     An image counts as accurate at a radius when the classifier was right on it and no judged example within that radius
-    is answered wrongly, whatever the target. Successes are examples that an attack had to find: a clean mistake is none,
-    nor is an original that is answered as the target. The area is the integral of accuracy over the radius, from 0 to the largest radius: the mean breaking
-    radius, cut off there.
+    is answered wrongly, whatever the target. Successes are what an attack had to find: a clean mistake is none, nor is
+    an original that is answered as its target. The area is the integral of accuracy over the radius, from 0 to the
+    largest radius: the mean breaking radius, cut off there.
     """
     clean = {record.index: not record.clean_mistake for record in records}
     count = len(clean)
