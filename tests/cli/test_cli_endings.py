@@ -72,7 +72,7 @@ def test_a_closed_pipe_is_no_broken_rule_and_the_page_is_there(tmp_path: Path) -
 def test_an_output_that_is_full_ends_with_two(tmp_path: Path) -> None:
     workshop(tmp_path, count=2)
     words = command(*evaluation("run", "--steps", "3"))
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             words, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=300
         )

@@ -67,10 +67,10 @@ def test_a_line_now_and_then_without_a_terminal() -> None:
     with errors.capture() as said, Bar(console=errors, disable=True) as bar:
         shown = Shown(bar, first=True, clock=lambda: now[0])
         shown.progressed(Progress(0, 20, 0.0))
-        shown.searching(range(0, 10), 0.1, Stage("ascent", 40, 100, 7))  # too early
+        shown.searching(range(10), 0.1, Stage("ascent", 40, 100, 7))  # too early
         now[0] = 31.0
-        shown.searching(range(0, 10), 0.1, Stage("ascent", 50, 100, 6))
-        shown.searching(range(0, 10), 0.1, Stage("ascent", 51, 100, 6))  # just said
+        shown.searching(range(10), 0.1, Stage("ascent", 50, 100, 6))
+        shown.searching(range(10), 0.1, Stage("ascent", 51, 100, 6))  # just said
         now[0] = 62.0
         shown.progressed(Progress(10, 20, 0.5))
     lines = said.get().splitlines()
@@ -83,7 +83,7 @@ def test_other_processes_say_nothing() -> None:
     with errors.capture() as said, Bar(console=errors, disable=True) as bar:
         shown = Shown(bar, first=False, clock=lambda: now[0])
         now[0] = 100.0
-        shown.searching(range(0, 10), None, Stage("ascent", 40, 100, 7))
+        shown.searching(range(10), None, Stage("ascent", 40, 100, 7))
     assert said.get() == ""
 
 
@@ -115,4 +115,4 @@ def test_steps_and_restarts_that_mean_nothing_are_refused() -> None:
         method_of("sinkhorn", restarts=1)
     for settings in ({"steps": 0}, {"steps": 1.5}, {"restarts": -1}):
         with pytest.raises(MassmoverError, match=next(iter(settings))):
-            method_of("ascent", **settings)  # type: ignore[arg-type]
+            method_of("ascent", **settings)
