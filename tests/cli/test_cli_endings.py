@@ -14,14 +14,13 @@ from commandline import command, environment, evaluation, lines_of, massmover, w
 from massmover.interruption import way_back
 
 FAILING = """
-import torch
+import os
 import tiny
 
 def build():
-    model, asked = tiny.build(), [0]
+    model = tiny.build()
     def forward(images):
-        asked[0] += 1
-        if asked[0] > 40:
+        if os.path.exists("run/records.jsonl") and os.path.getsize("run/records.jsonl"):
             raise RuntimeError("the accelerator is gone")
         return model(images)
     return forward
@@ -47,7 +46,7 @@ def test_a_model_that_raises_ends_in_one_line_and_the_way_back(tmp_path: Path) -
     assert done.returncode == 2
     line, kept = one_line(done.stderr), len(lines_of(tmp_path / "run")) // 2
     assert 0 < kept < 12
-    assert "RuntimeError: the accelerator is gone" in line and "failing.py, line 10" in line
+    assert "RuntimeError: the accelerator is gone" in line and "failing.py, line 9" in line
     assert f"{kept} of 12 images are kept in run; go on with: massmover evaluate --out run" in line
     assert line.endswith("--resume")
 

@@ -6,7 +6,8 @@ import platform
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
@@ -63,7 +64,8 @@ def run(
     ranks, watcher = ranks or Ranks(), watcher or Watcher()
     batches, folder = batches_of(settings), RunFolder(destination.out)
     kept = ranks.once(lambda: _open(subject, settings, destination))
-    probes = ranks.once(lambda: probe(subject, settings))
+    with _stopping(folder):
+        probes = ranks.once(lambda: probe(subject, settings))
     watcher.probed(probes)
     done = {record.index for record in kept}
     mine = [batch for batch in batches if batch.start not in done][ranks.rank :: ranks.size]
@@ -71,7 +73,7 @@ def run(
     seen = list(kept) if ranks.first else []
     total = len(done) + sum(map(len, mine)) if ranks.first else sum(map(len, mine))
     watcher.progressed(_progress(seen, settings, total))
-    try:
+    with _stopping(folder):
         for batch in mine:
             found, pictures = evaluate_batch(subject, settings, batch, hear=partial(watcher.searching, batch))
             keep = chosen_examples(pictures, limit=settings.save_examples)
@@ -80,14 +82,21 @@ def run(
             append_records(target, found)
             seen.extend(found)
             watcher.progressed(_progress(seen, settings, total))
+    ranks.wait()
+    return ranks.once(lambda: _close(subject, settings, folder, probes))
+
+
+@contextmanager
+def _stopping(folder: RunFolder) -> Iterator[None]:
+    """Tell a full disk, and whatever the model raises hours after it was tried, from what was asked wrongly."""
+    try:
+        yield
     except OSError as problem:
         raise _full(folder, problem) from problem
     except MassmoverError:
         raise
-    except Exception as problem:  # whatever the model raises, hours after it was tried
+    except Exception as problem:
         raise StoppedError(f"the run stopped: {_told(problem)}") from problem
-    ranks.wait()
-    return ranks.once(lambda: _close(subject, settings, folder, probes))
 
 
 def _full(folder: RunFolder, problem: OSError) -> StoppedError:
