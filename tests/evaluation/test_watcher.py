@@ -33,12 +33,14 @@ class Heard(Watcher):
 
 
 def test_a_run_tells_batch_radius_attack_step_and_who_stands(tmp_path: Path) -> None:
-    settings = replace(settings_of(count=4, radii=(0.05, 0.3)), batch_size=2, steps=5)
+    settings = replace(settings_of(count=4, radii=(0.05, 0.3)), batch_size=2, steps=25, backend="torch")
     heard = Heard()
     run(load_subject(settings), settings, Destination(tmp_path / "run"), watcher=heard)
     assert {(batch.start, radius) for batch, radius, _ in heard.stages} == {(s, r) for s in (0, 2) for r in (0.05, 0.3)}
     first = [stage for batch, radius, stage in heard.stages if batch.start == 0 and radius == 0.05]
-    assert [(stage.attack, stage.step, stage.steps) for stage in first] == [("ascent", step, 5) for step in range(5)]
+    assert [(stage.attack, stage.step, stage.steps) for stage in first] == [
+        ("ascent", step, 25) for step in (0, 10, 20)
+    ]
     standing = [stage.standing for stage in first]
     assert standing[0] == 2 and standing == sorted(standing, reverse=True)
 
