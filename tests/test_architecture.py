@@ -12,7 +12,7 @@ import massmover
 ROOT = Path(massmover.__file__).parent
 # Lower layers first. A module may import its own layer and the ones before it.
 LAYERS = [
-    ["types"],
+    ["types", "names", "interruption"],
     ["inputs", "files", "memory", "threads", "backend", "compiling"],
     ["classifier", "geometry", "drawing"],
     ["ball"],

@@ -44,7 +44,7 @@ def test_the_clock_stands_still_while_kernels_compile_each_other(monkeypatch: py
     now = [100.0]
     compiler = compiling.Compiler()
     monkeypatch.setattr(compiling, "COMPILER", compiler)
-    monkeypatch.setattr(compiling.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("massmover.compiling.time.perf_counter", lambda: now[0])
     started = working_seconds()
     for passed, happens in ((1, compiler.began), (2, compiler.began), (4, compiler.ended), (8, compiler.ended)):
         now[0] += passed

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from massmover.types import Flows, Ground, Images, MassmoverError
-
-LARGEST_POWER = 32  # of a distance: beyond it float64 has no digits left for the nearer of two pixels
+from massmover.types import LARGEST_POWER, Flows, Ground, Images, MassmoverError
 
 
 def pixel_distance(dy: int, dx: int, *, ground: Ground) -> float:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
-import torch.distributed as dist
-
 from massmover.types import MassmoverError
 
 T = TypeVar("T")
@@ -37,20 +35,25 @@ class Ranks:
         """Let the first process work, hand its answer to all, and let all of them fail together."""
         if self.size == 1:
             return work()
+        import torch.distributed as dist  # as below: one process needs no torch for this
+
         box: list[object] = [None, None]
+        told: MassmoverError | None = None
         if self.first:
             try:
                 box[0] = work()
             except MassmoverError as problem:
-                box[1] = str(problem)
+                box[1], told = str(problem), problem
         dist.broadcast_object_list(box, src=0)
         if box[1] is not None:
-            raise MassmoverError(str(box[1])) if self.first else ToldElsewhereError(str(box[1]))
+            raise told or ToldElsewhereError(str(box[1]))
         return cast(T, box[0])  # the broadcast hands on the very answer of `work`
 
     def wait(self) -> None:
         """Wait until every process has come this far."""
         if self.size > 1:
+            import torch.distributed as dist
+
             dist.barrier()
 
 
@@ -61,6 +64,8 @@ def joined() -> Iterator[Ranks]:
     if size == 1:
         yield Ranks()
         return
+    import torch.distributed as dist
+
     dist.init_process_group("gloo", timeout=PATIENCE)
     try:
         yield Ranks(rank=dist.get_rank(), size=dist.get_world_size())

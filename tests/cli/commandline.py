@@ -90,6 +90,7 @@ NURSERY = """
 import json, os, signal, sys, time
 import massmover.cli
 import massmover.__main__
+import massmover.evaluation.run, massmover.report, massmover.training, massmover.natural  # commands import these late
 import ot  # the judge imports it when it is first asked
 
 def size(path):

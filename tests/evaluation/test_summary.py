@@ -26,7 +26,8 @@ def test_known_answer() -> None:
     summary = summarise(four_images(), settings(), numbers_per_image=100)
     assert summary["clean_accuracy"] == 0.75
     assert [point["accuracy"] for point in summary["accuracy"]] == [0.5, 0.25]
-    assert [point["successes"] for point in summary["accuracy"]] == [2, 3]
+    assert [point["successes"] for point in summary["accuracy"]] == [1, 2]
+    assert [point["clean_mistakes"] for point in summary["accuracy"]] == [1, 1]
     assert [point["violations"] for point in summary["accuracy"]] == [1, 0]
     assert [point["carried"] for point in summary["accuracy"]] == [0, 1]
     assert [point["radius_pixels"] for point in summary["accuracy"]] == [10, 20]
@@ -47,7 +48,7 @@ def test_a_search_of_smallest_radii_gives_the_curve_at_any_radius() -> None:
     found = [broken(0, 0.05), broken(1, 0.15), record(2, 0.2), broken(3, 0.0, prediction_before=8)]
     summary = summarise(found, settings(smallest=True), numbers_per_image=100)
     assert [point["accuracy"] for point in summary["accuracy"]] == [0.5, 0.25]
-    assert [point["successes"] for point in summary["accuracy"]] == [2, 3]
+    assert [point["successes"] for point in summary["accuracy"]] == [1, 2]
     assert summary["median_smallest_radius"] == 0.05
 
 
@@ -55,6 +56,28 @@ def test_a_targeted_run_never_calls_a_clean_mistake_accurate() -> None:
     found = [record(0, 0.1, prediction_before=8, target=5), record(1, 0.1, target=5)]
     summary = summarise(found, settings(targeted=True, radii=(0.1,)), numbers_per_image=100)
     assert summary["accuracy"][0] == {**summary["accuracy"][0], "accuracy": 0.5, "successes": 0}
+
+
+def test_a_targeted_run_counts_targets_reached_apart_from_what_is_still_right() -> None:
+    """One reaches its target, one strays to a third class, one strays unproven, one stands, one was there before."""
+    aimed = {"target": 5}
+    found = [
+        broken(0, 0.1, prediction_after=5, proved=True, **aimed),
+        record(1, 0.1, prediction_after=8, proved=True, **aimed),
+        record(2, 0.1, prediction_after=8, proved=False, violation="proof: overspent", **aimed),
+        record(3, 0.1, **aimed),
+        broken(4, 0.1, prediction_before=5, prediction_after=5, proved=True, **aimed),
+    ]
+    summary = summarise(found, settings(targeted=True, radii=(0.1,), count=5), numbers_per_image=100)
+    point = summary["accuracy"][0]
+    assert summary["targeted"] and point["accuracy"] == pytest.approx(2 / 5)
+    assert (point["successes"], point["clean_mistakes"], point["violations"]) == (1, 1, 1)
+
+
+def test_what_strayed_at_a_radius_is_wrong_at_every_larger_one() -> None:
+    strayed = record(0, 0.1, prediction_after=8, proved=True, target=5)
+    summary = summarise([strayed, record(0, 0.2, target=5)], settings(targeted=True), numbers_per_image=100)
+    assert [point["accuracy"] for point in summary["accuracy"]] == [0, 0]
 
 
 def test_eight_bit_survivors_are_counted() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from dataclasses import replace
@@ -17,16 +16,13 @@ from typer.testing import CliRunner
 from massmover import paper
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.base import AttackResult, Problem
-from massmover.cli import app
+from massmover.cli import app, studies
 from massmover.models import load_model
 from massmover.reproduce import defence as defences
 from massmover.reproduce.curves import Contender, Subject, fixed_curve, lineup, short_name
 from massmover.reproduce.defence import Printed, defence, printed_for
 from massmover.reproduce.natural import ACCURACY, CLEAN, DISTANCE, L2, NAMES, WASSERSTEIN, distance, natural
 from massmover.types import Classifier
-
-# The module, not the command of the same name that the package shows.
-studies = importlib.import_module("massmover.cli.reproduce")
 
 
 @pytest.fixture(scope="module")

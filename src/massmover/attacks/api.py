@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +18,7 @@ from massmover.attacks.pgd import SinkhornAttack, wong
 from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, first_logits_of
 from massmover.inputs import HALVES, check_images, check_labels
-from massmover.types import Classifier, Images, MassmoverError, PerImage
+from massmover.types import Classifier, Images, MassmoverError, PerImage, Watch
 
 # Every attack by its name: what `attack`, `smallest_radius`, training and the command line choose from.
 METHODS: Mapping[str, Attack] = {
@@ -37,22 +39,41 @@ def attack(
     radius: float | PerImage | None = None,
     method: str | Attack = "auto",
     targets: Tensor | None = None,
+    steps: int | None = None,
+    restarts: int | None = None,
     seed: int = 0,
     backend: str | None = None,
+    watch: Watch | None = None,
 ) -> AttackResult:
     """Look for an image in the ball that the classifier gets wrong, for every image of a batch.
 
     `images` (B, C, H, W) in [0, 1], `labels` (B,). `radius`, one number or one an image, is short for
     `ball=WassersteinBall(radius)`. `method` is a name or an attack with settings of its own, such as
-    `PlanAscent(steps=20)`. With `targets` the classifier must answer those. `backend` says who moves the mass. The
-    model is left as it was found, and nothing that was passed is written to.
+    `PlanAscent(steps=20)`. With `targets` the classifier must answer those. `steps` and `restarts`
+    change those of the method. `backend` says who moves the mass. `watch` is called with a `Stage` as the search goes
+    on. The model is left as it was found, and nothing that was passed is written to.
     """
-    chosen = method_of(method)
+    chosen = method_of(method, steps=steps, restarts=restarts)
     asked, problem = posed(model, images, labels, ball=ball_of(ball, radius), targets=targets, backend=backend)
-    return chosen.run(asked, problem, seed=seed)
+    return chosen.run(asked, replace(problem, watch=watch), seed=seed)
 
 
-def method_of(method: str | Attack) -> Attack:
+def method_of(method: str | Attack, *, steps: int | None = None, restarts: int | None = None) -> Attack:
+    """The attack of a name, or the attack itself, with other steps and restarts where these are asked for."""
+    chosen = named(method)
+    asked = {"steps": steps, "restarts": restarts}
+    changes = {setting: value for setting, value in asked.items() if value is not None}
+    if not changes:
+        return chosen
+    known: set[str] = {field.name for field in fields(chosen)} if is_dataclass(chosen) else set()
+    for setting, value in changes.items():
+        if setting not in known:
+            able = ", ".join(name for name, other in METHODS.items() if hasattr(other, setting))
+            raise MassmoverError(f"{setting} is {value}, and {method!r} has no {setting}: leave it out, or use {able}")
+    return cast(Attack, replace(cast(Any, chosen), **changes))
+
+
+def named(method: str | Attack) -> Attack:
     """The attack of a name, or the attack itself."""
     if not isinstance(method, str):
         if isinstance(method, type) or not callable(getattr(method, "run", None)):

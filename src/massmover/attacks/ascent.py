@@ -109,6 +109,7 @@ class PlanAscent:
                 standing = torch.nonzero(best.margin <= 0).flatten()
                 part = problem.select(standing)
                 start = random_potential(part.images, seed=seed + restart) if restart else torch.zeros_like(part.images)
+                part = part.called(f"ascent, restart {restart}") if restart else part
                 _merge(best, self.climb(model, part, start=start), standing)
         way = Pull(best.potential, price=best.price, floor=self.floor, booked=best.booked)
         return Found(moves=way.moves, images=best.images, steps=best.steps, resting=wrong)
@@ -127,6 +128,7 @@ class PlanAscent:
                     best.put(active, found)
                     active, part, reach = active[standing], part.select(standing), reach[standing]
                     here, found = here.select(standing), found.select(standing)
+                part.tell("ascent", step=step, steps=self.steps, standing=len(active))
                 if not len(active):
                     break
             # forward

@@ -15,7 +15,7 @@ from massmover.ball import Balls
 from massmover.classifier import borrowed, logits_of
 from massmover.transport.plan import Certificate, Plan
 from massmover.transport.repair import Kept, Repaired, settled
-from massmover.types import Backend, Classifier, Images, Labels, PerImage
+from massmover.types import Backend, Classifier, Images, Labels, PerImage, Stage, Watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class Problem:
     balls: Balls
     labels: Labels
     targets: Labels | None = None
+    watch: Watch | None = None  # hears where a search is, whenever it looks which images are done
 
     @property
     def images(self) -> Images:
@@ -37,7 +38,17 @@ class Problem:
     def select(self, index: Tensor) -> Problem:
         """The problem of some of the images."""
         targets = None if self.targets is None else self.targets[index]
-        return Problem(self.balls.select(index), self.labels[index], targets)
+        return replace(self, balls=self.balls.select(index), labels=self.labels[index], targets=targets)
+
+    def tell(self, attack: str, *, step: int, steps: int, standing: int) -> None:
+        """Say where a search is to whoever watches; all of it is known without asking a device."""
+        if self.watch is not None:
+            self.watch(Stage(attack, step, steps, standing))
+
+    def called(self, name: str) -> Problem:
+        """The same problem, whose watcher hears of the search under a name of its own."""
+        watch = self.watch
+        return self if watch is None else replace(self, watch=lambda stage: watch(stage._replace(attack=name)))
 
     def with_budget(self, budget: PerImage) -> Problem:
         """The same problem with other radii."""

@@ -32,14 +32,14 @@ class Ensemble:
         """Attack every image within its ball until one of the attacks wins."""
         with borrowed(model):
             result = None
-            for attack, aims in self._attempts(model, problem):
+            for name, attack, aims in self._attempts(model, problem):
                 if result is None:
-                    result = attack.run(model, problem, seed=seed)
+                    result = attack.run(model, problem.called(name), seed=seed)
                     continue
                 standing = torch.nonzero(~result.success).flatten()
                 if not len(standing):
                     break
-                part = problem.select(standing)
+                part = problem.select(standing).called(name)
                 found = attack.run(
                     model, replace(part, targets=aims[standing]) if aims is not None else part, seed=seed
                 )
@@ -49,17 +49,17 @@ class Ensemble:
         assert result is not None  # there is always a first attack
         return result
 
-    def _attempts(self, model: Classifier, problem: Problem) -> Iterator[tuple[Attack, Labels | None]]:
-        """The attacks in turn, and the classes to lead to where that is not what the problem says."""
+    def _attempts(self, model: Classifier, problem: Problem) -> Iterator[tuple[str, Attack, Labels | None]]:
+        """The attacks in turn by name, and the classes to lead to where that is not what the problem says."""
         ascent = PlanAscent(steps=self.steps)
-        yield ascent, None
-        yield replace(ascent, loss="margin"), None
+        yield "auto: ascent", ascent, None
+        yield "auto: ascent on the margin", replace(ascent, loss="margin"), None
         if problem.targets is None:
-            for aims in self._runners_up(model, problem):
-                yield replace(ascent, loss="margin"), aims
-        yield FrankWolfe(steps=self.steps), None
-        yield SinkhornAttack(steps=self.steps), None
-        yield replace(ascent, restarts=self.restarts, steps=2 * self.steps), None
+            for rank, aims in enumerate(self._runners_up(model, problem), start=1):
+                yield f"auto: ascent to runner-up {rank}", replace(ascent, loss="margin"), aims
+        yield "auto: frank-wolfe", FrankWolfe(steps=self.steps), None
+        yield "auto: sinkhorn", SinkhornAttack(steps=self.steps), None
+        yield "auto: ascent, restarted", replace(ascent, restarts=self.restarts, steps=2 * self.steps), None
 
     def _runners_up(self, model: Classifier, problem: Problem) -> list[Labels]:
         """The most likely wrong classes of each image, one tensor of labels per rank."""

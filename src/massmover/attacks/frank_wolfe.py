@@ -47,6 +47,7 @@ class FrankWolfe:
             steps, price = torch.zeros_like(problem.labels), torch.ones_like(problem.balls.budget)
             active = torch.nonzero(~wrong).flatten()
             for step in range(self.steps + 1):
+                problem.tell("frank-wolfe", step=step, steps=self.steps, standing=len(active))
                 if not len(active):
                     break
                 # forward

@@ -174,6 +174,7 @@ class SinkhornAttack:
                     store[kept] = values[kept]
                 steps[active] = step
                 active, part, gradient = active[~won], part.select(~won), gradient[~won]
+                problem.tell("sinkhorn", step=step, steps=len(schedule), standing=len(active))
                 if progress is not None:
                     progress(step, len(schedule), len(active))
                 if step == len(schedule) or not len(active):

@@ -21,7 +21,7 @@ from massmover.ball import WassersteinBall, pixel_count
 from massmover.classifier import borrowed
 from massmover.transport.plan import Certificate, Plan
 from massmover.transport.repair import repair
-from massmover.types import Backend, Classifier, Images, PerImage
+from massmover.types import Backend, Classifier, Images, PerImage, Watch
 
 WALK_BACK = 12  # halvings of the way back to the original
 NARROW = 1.01  # a bracket whose ends are this close is not split again
@@ -100,6 +100,7 @@ def smallest_radius(
     targets: Tensor | None = None,
     seed: int = 0,
     backend: str | None = None,
+    watch: Watch | None = None,
 ) -> SmallestResult:
     """Find, for every image, how little mass has to move how far until the classifier is wrong.
 
@@ -108,6 +109,7 @@ def smallest_radius(
     """
     chosen, limit = method_of(method), WassersteinBall(1.0) if ball is None else ball
     asked, problem = posed(model, images, labels, ball=limit, targets=targets, backend=backend)
+    problem = replace(problem, watch=watch)
     with borrowed(asked):
         search = _Search.begin(asked, problem)
         for _ in range(rounds):

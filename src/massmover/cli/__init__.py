@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from massmover import __version__
 from massmover.cli import certify, data, demo, evaluate, natural, report, reproduce, selftest, train, verify
-from massmover.cli.screen import errors
+from massmover.cli.screen import console, end, errors
+from massmover.interruption import INTERRUPTED
 
 
 class OneLine(TyperGroup):
@@ -34,8 +36,8 @@ class OneLine(TyperGroup):
         try:
             code = work()
         except typer.Abort:
-            errors.print("[bold]massmover:[/] interrupted")
-            sys.exit(130)
+            end("interrupted", back=True)
+            sys.exit(INTERRUPTED)
         except Exception as problem:  # Typer's errors share a base class whose place depends on its version
             if not hasattr(problem, "format_message"):
                 raise
@@ -48,11 +50,28 @@ class OneLine(TyperGroup):
 app = typer.Typer(
     name="massmover",
     cls=OneLine,
-    help="Measure and improve how image classifiers stand up to an adversary that moves pixel mass.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version(asked: bool) -> None:
+    """Say the version and leave."""
+    if asked:
+        console.print(f"massmover {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def massmover(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say the version and leave.")
+    ] = False,
+) -> None:
+    """Measure and improve how image classifiers stand up to an adversary that moves pixel mass."""
+
+
 app.add_typer(data.app, name="data")
 app.command("train")(train.train_command)
 app.command("evaluate")(evaluate.evaluate)

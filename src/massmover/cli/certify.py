@@ -12,10 +12,6 @@ from rich.table import Table
 
 from massmover.cli import options
 from massmover.cli.screen import console, progress_bar, refuses_clearly, say
-from massmover.evaluation.certify import certify_images, keep, summary_of
-from massmover.evaluation.settings import Settings
-from massmover.evaluation.store import check_new
-from massmover.evaluation.subject import load_subject
 
 How, Where = "How it is certified", "What is kept"
 
@@ -53,6 +49,12 @@ def certify(
     folder gets summary.json and certified.jsonl.
     """
     asked = options.radii(radius=None, radius_pixels=radius_pixels, smallest=False)
+    metric = options.ground(ground), options.power(power), options.normalisation(normalisation)
+    from massmover.evaluation.certify import certify_images, keep, summary_of
+    from massmover.evaluation.settings import Settings
+    from massmover.evaluation.store import check_new
+    from massmover.evaluation.subject import load_subject
+
     check_new(out)
     settings = Settings(
         model=model,
@@ -65,9 +67,9 @@ def certify(
         count=count,
         device=device,
         radii=asked.values,
-        ground=options.ground(ground),
-        power=options.power(power),
-        normalisation=options.normalisation(normalisation),
+        ground=metric[0],
+        power=metric[1],
+        normalisation=metric[2],
     )
     subject = load_subject(settings)
     say(*subject.notes)

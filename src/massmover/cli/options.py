@@ -8,12 +8,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from massmover.attacks import METHODS
-from massmover.backend import BACKENDS
-from massmover.evaluation.settings import PUBLISHED_RADII
-from massmover.geometry import LARGEST_POWER
-from massmover.types import Backend, Ground, MassmoverError, Normalisation
+from massmover.names import ATTACKS
+from massmover.types import LARGEST_POWER, Backend, Ground, MassmoverError, Normalisation
 
+BACKENDS: tuple[Backend, ...] = ("numba", "torch", "triton")
 GROUNDS: tuple[Ground, ...] = ("euclidean", "manhattan", "chebyshev")
 
 What = "What is measured"
@@ -58,8 +56,8 @@ def numbers(text: str, *, option: str, example: str) -> tuple[float, ...]:
 
 def attack(name: str) -> str:
     """The name of an attack."""
-    if name not in METHODS:
-        raise MassmoverError(f"--attack is {name!r}: use one of {', '.join(METHODS)}")
+    if name not in ATTACKS:
+        raise MassmoverError(f"--attack is {name!r}: use one of {', '.join(ATTACKS)}")
     return name
 
 
@@ -86,6 +84,8 @@ def radii(*, radius: str | None, radius_pixels: str | None, smallest: bool) -> R
         return Radii(_not_negative(radius, option="--radius", example="0.01,0.05"), in_pixels=False)
     if radius_pixels is not None:
         return Radii(_not_negative(radius_pixels, option="--radius-pixels", example="10,20,50"), in_pixels=True)
+    from massmover.evaluation.settings import PUBLISHED_RADII  # needs NumPy
+
     return Radii(PUBLISHED_RADII, in_pixels=True)
 
 
@@ -144,6 +144,12 @@ def threads(number: int) -> int:
     if number < 1:
         raise MassmoverError(f"--threads is {number}: give 1 or more")
     return number
+
+
+def at_least(value: int | None, least: int, *, option: str) -> None:
+    """Refuse a whole number that is too small."""
+    if value is not None and value < least:
+        raise MassmoverError(f"{option} is {value}: give {least} or more")
 
 
 def power(value: float) -> float:

@@ -9,9 +9,6 @@ import typer
 from rich.markup import escape
 
 from massmover.cli.screen import console, refuses_clearly
-from massmover.report import load_runs, write_page
-from massmover.report.charts import paper_curves
-from massmover.report.classes import read_class_names
 from massmover.types import MassmoverError
 
 
@@ -46,6 +43,10 @@ def report(
     place = out or (folders[0] / "report.html" if len(folders) == 1 else Path("comparison.html"))
     if place.is_dir():
         raise MassmoverError(f"--out {place} is a folder: give the name of a file, such as {place / 'report.html'}")
+    from massmover.report import load_runs, write_page
+    from massmover.report.charts import paper_curves
+    from massmover.report.classes import read_class_names
+
     names = () if class_names is None else read_class_names(class_names)
     runs = load_runs(folders, names=names)
     if paper and not paper_curves(runs, asked=True):

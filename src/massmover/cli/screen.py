@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -14,14 +15,28 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from massmover.compiling import COMPILER
+from massmover.interruption import INTERRUPTED, way_back
 from massmover.ranks import ToldElsewhereError
-from massmover.types import MassmoverError
+from massmover.types import MassmoverError, StoppedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-console = Console(soft_wrap=True)
-errors = Console(stderr=True, soft_wrap=True)
+
+class Screen(Console):
+    """A console whose reader may leave: rich would leave with exit code 1, which means something else here."""
+
+    def on_broken_pipe(self) -> None:
+        """Write no more, and say so in one line where there is still somebody."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2 if self.stderr else 1)
+        os.close(nowhere)
+        raise StoppedError("the reader of the output has closed it")
+
+
+console = Screen(soft_wrap=True)
+errors = Screen(stderr=True, soft_wrap=True)
 
 
 def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
@@ -35,15 +50,26 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
         except ToldElsewhereError:
             raise typer.Exit(2) from None
         except MassmoverError as problem:
-            errors.print(
-                f"[bold red]massmover:[/] {speaker()}{escape(' '.join(str(problem).split()))}", highlight=False
-            )
+            end(str(problem), back=isinstance(problem, StoppedError))
+            raise typer.Exit(2) from None
+        except OSError as problem:  # such as a full disk behind the output
+            end(f"could not write ({problem.strerror or problem})", back=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            errors.print("[bold]massmover:[/] interrupted")
-            raise typer.Exit(130) from None
+            end("interrupted", back=True)
+            raise typer.Exit(INTERRUPTED) from None
 
     return wrapped
+
+
+def end(reason: str, *, back: bool) -> None:
+    """Say in one line why a command ends, and how to go `back` to what it has done."""
+    way = way_back(sys.argv[1:]) if back else ""
+    words = " ".join(f"{reason}; {way}".split()) if way else " ".join(reason.split())
+    if back and speaker():
+        return  # the first process says it for all
+    with contextlib.suppress(OSError, StoppedError):  # nobody may be listening any more
+        errors.print(f"[bold red]massmover:[/] {speaker()}{escape(words)}", highlight=False)
 
 
 def say(*notes: str) -> None:

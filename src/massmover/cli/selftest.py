@@ -8,8 +8,6 @@ import typer
 from rich.table import Table
 
 from massmover.cli.screen import console, errors, refuses_clearly
-from massmover.evaluation.selftest import compare_backends
-from massmover.evaluation.subject import resolve_device
 from massmover.types import MassmoverError
 
 
@@ -25,6 +23,9 @@ def selftest(
     """
     if count < 1 or steps < 1:
         raise MassmoverError(f"--count is {count} and --steps {steps}: give 1 or more of both")
+    from massmover.evaluation.selftest import compare_backends
+    from massmover.evaluation.subject import resolve_device
+
     place = resolve_device(device)
     console.print(f"{count} digits on {place}; kernels may have to be compiled first.")
     checks = compare_backends(place, count=count, steps=steps)

@@ -8,24 +8,25 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import torch
 import typer
 from rich.markup import escape
 
-from massmover import data as datasets
+from massmover import names
 from massmover.cli import options
 from massmover.cli.screen import console, errors, progress_bar, refuses_clearly
-from massmover.evaluation.subject import resolve_device
-from massmover.models import ARCHITECTURES, PotentialNetwork, save_weights
-from massmover.models.loading import POTENTIALS
 from massmover.ranks import Ranks, joined
-from massmover.report import write_study
-from massmover.training import RECIPES, Recipe, Trained, accuracy, train
-from massmover.training.recipe import ATTACKS, AttackName
-from massmover.training.state import CHECKPOINT, Epoch
 from massmover.types import MassmoverError
+
+if TYPE_CHECKING:
+    import torch
+
+    from massmover.data import ImageSet
+    from massmover.models import PotentialNetwork
+    from massmover.training import Recipe, Trained
+    from massmover.training.recipe import AttackName
+    from massmover.training.state import Epoch
 
 CURVE = "curve.png"
 HOLD_OUT = 10  # of data without test images every tenth image is one
@@ -36,7 +37,7 @@ def train_command(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
     model: Annotated[
-        str, typer.Option(help=f"One of {', '.join(ARCHITECTURES)}; the recipe certified has its own.")
+        str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}; the recipe certified has its own.")
     ] = "lenet",
     recipe: Annotated[
         str,
@@ -47,7 +48,7 @@ def train_command(
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
     count: Annotated[int | None, typer.Option(help="Train on the first images only.", show_default=False)] = None,
     attack: Annotated[
-        str | None, typer.Option(help=f"Adversary: one of {', '.join(ATTACKS)}.", show_default=False)
+        str | None, typer.Option(help=f"Adversary: one of {', '.join(names.ADVERSARIES)}.", show_default=False)
     ] = None,
     attack_steps: Annotated[int | None, typer.Option(help="Steps of the adversary.", show_default=False)] = None,
     radius_pixels: Annotated[
@@ -69,9 +70,19 @@ def train_command(
 
     Under torchrun every process takes a part of each batch.
     """
-    if model not in ARCHITECTURES:
-        raise MassmoverError(f"--model is {model!r}: use one of {', '.join(ARCHITECTURES)}")
-    torch.set_num_threads(options.threads(threads))
+    if model not in names.ARCHITECTURES:
+        raise MassmoverError(f"--model is {model!r}: use one of {', '.join(names.ARCHITECTURES)}")
+    if recipe not in names.RECIPES:
+        raise MassmoverError(f"--recipe is {recipe!r}: use one of {', '.join(names.RECIPES)}")
+    options.threads(threads)
+    import torch
+
+    from massmover.evaluation.subject import resolve_device
+    from massmover.models import PotentialNetwork, save_weights
+    from massmover.models.loading import POTENTIALS
+    from massmover.training import accuracy
+
+    torch.set_num_threads(threads)
     place = resolve_device(device)
     training, test, words = divided(data)
     training = training if count is None else training.subset(0, count)
@@ -95,12 +106,16 @@ def train_command(
             console.print(f"report: {escape(str(page(trained, out, about=about)))}")
 
 
-def divided(data: str) -> tuple[datasets.ImageSet, datasets.ImageSet, str]:
+def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
     """The images to train on, those to test on, and what to call the latter.
 
     A file or folder without test images of its own is divided: every tenth image is kept for the test, so that all
     classes are among them whatever the order.
     """
+    import torch
+
+    from massmover import data as datasets
+
     training, test = datasets.load(data, split="train"), datasets.load(data, split="test")
     if len(training) != len(test) or training.checksum() != test.checksum():
         return training, test, f"{len(test)} test images"
@@ -116,8 +131,8 @@ def divided(data: str) -> tuple[datasets.ImageSet, datasets.ImageSet, str]:
 
 def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
     """The recipe of a name, with what the user changed."""
-    if name not in RECIPES:
-        raise MassmoverError(f"--recipe is {name!r}: use one of {', '.join(RECIPES)}")
+    from massmover.training import RECIPES
+
     recipe = RECIPES[name]
     changes = {key: value for key, value in adversary.items() if value is not None}
     if (changes or clean_share is not None) and recipe.adversary is None:
@@ -133,6 +148,8 @@ def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, a
 
 def prepare(out: Path, *, resume: bool) -> None:
     """Make the folder, and refuse one that holds another run, or none where one is to be resumed."""
+    from massmover.training.state import CHECKPOINT
+
     if resume and not out.is_dir():
         raise MassmoverError(f"--resume: --out {out} is no folder of a run: leave --resume out to start")
     out.mkdir(parents=True, exist_ok=True)
@@ -151,9 +168,12 @@ def restarted() -> bool:
 
 
 def watched(
-    recipe: Recipe, model: str, training: datasets.ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
+    recipe: Recipe, model: str, training: ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
 ) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
+    from massmover.models import ARCHITECTURES
+    from massmover.training import train
+
     with progress_bar() as bar:
         task = bar.add_task("training", total=None, note="", visible=ranks.first)
         latest: list[Epoch] = []
@@ -181,8 +201,10 @@ def watched(
         )
 
 
-def potentials_for(training: datasets.ImageSet) -> Callable[[], PotentialNetwork]:
+def potentials_for(training: ImageSet) -> Callable[[], PotentialNetwork]:
     """The network of potentials for images of this shape; colour adds a function of the channels' masses."""
+    from massmover.models import PotentialNetwork
+
     channels, height, width = training.images.shape[1:]
     classes = int(training.labels.max()) + 1
     units = 32 if channels > 1 else 0
@@ -206,6 +228,8 @@ def draw(trained: Trained, out: Path) -> None:
 
 def page(trained: Trained, out: Path, *, about: dict[str, Any]) -> Path:
     """The curve, every epoch and the recipe on one page."""
+    from massmover.report import write_study
+
     record = {
         **about,
         "command": shlex.join(["massmover", *sys.argv[1:]]),

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 from massmover.cli import options
 from massmover.cli.screen import console, refuses_clearly
-from massmover.evaluation.proof import Claim
-from massmover.evaluation.proof_file import checked_proofs, proofs_in
-from massmover.evaluation.subject import naming
-from massmover.evaluation.verify import Verdicts
-from massmover.evaluation.verify import verify as judge
 from massmover.types import MassmoverError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from massmover.evaluation.proof import Claim
+    from massmover.evaluation.verify import Verdicts
 
 SHOWN = 20  # violations listed one by one
 
@@ -48,11 +48,18 @@ def verify(
     Images are (N, C, H, W) in [0, 1], or 8-bit; docs/proof-format.md describes proofs. Exit code 1 if any image is
     outside its ball.
     """
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise MassmoverError(f"--tolerance is {tolerance}: give a number such as 1e-6")
+    chosen = options.ground(ground), options.power(power), options.normalisation(normalisation)
     arrays = _arrays(file)
     claimed = _claimed(arrays, file=file, radius=radius, radius_pixels=radius_pixels)
-    if not (np.isfinite(tolerance) and tolerance >= 0):
-        raise MassmoverError(f"--tolerance is {tolerance}: give a number such as 1e-6")
-    metric = Claim(0.0, None, options.ground(ground), options.power(power), options.normalisation(normalisation))
+    import numpy as np
+
+    from massmover.evaluation.proof import Claim
+    from massmover.evaluation.subject import naming
+    from massmover.evaluation.verify import verify as judge
+
+    metric = Claim(0.0, None, *chosen)
     with naming(str(file)):
         radii = np.broadcast_to(claimed, len(arrays["original"]))
         proved = _proved(arrays, radii, metric)
@@ -66,13 +73,15 @@ def verify(
             power=metric.power,
             tolerance=tolerance,
         )
-    _print(verdicts, rows, proved=proved, numbers_per_image=int(np.prod(arrays["original"].shape[1:])))
+    _print(verdicts, rows, proved=proved, numbers_per_image=math.prod(arrays["original"].shape[1:]))
     if verdicts.violations:
         raise typer.Exit(1)
 
 
 def _proved(arrays: dict[str, NDArray[Any]], radii: NDArray[Any], metric: Claim) -> list[bool]:
     """Which images come with a proof that holds, in the metric that is asked for."""
+    from massmover.evaluation.proof_file import checked_proofs, proofs_in
+
     proofs = proofs_in(arrays)
     if proofs is None or replace(proofs.claim, window=None) != metric:
         return [False] * len(radii)
@@ -82,6 +91,8 @@ def _proved(arrays: dict[str, NDArray[Any]], radii: NDArray[Any], metric: Claim)
 def _arrays(file: Path) -> dict[str, NDArray[Any]]:
     if not file.is_file():
         raise MassmoverError(f"{file} is no file: give a .npz file with arrays original and adversarial")
+    import numpy as np  # after the refusal above, which needs none
+
     try:
         with np.load(file, allow_pickle=False) as archive:
             missing = [name for name in ("original", "adversarial") if name not in archive.files]
@@ -105,14 +116,14 @@ def _arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _pixels(array: NDArray[Any], *, name: str, file: Path) -> NDArray[Any]:
-    if array.dtype.kind not in "fu" or (array.dtype.kind == "u" and array.dtype != np.uint8):
+    if array.dtype.kind not in "fu" or (array.dtype.kind == "u" and array.dtype != "uint8"):
         raise MassmoverError(f"{file}: {name} is {array.dtype}; give floating point in [0, 1] or uint8")
     if array.ndim != 4 or array.size == 0:
         raise MassmoverError(
             f"{file}: {name} has shape {array.shape}; give (images, channels, rows, columns), not empty"
         )
-    if array.dtype == np.uint8:
-        return array.astype(np.float64) / 255
+    if array.dtype == "uint8":
+        return array.astype("float64") / 255
     if name == "original" and not (array.min() >= -1e-6 and array.max() <= 1 + 1e-6):
         raise MassmoverError(
             f"{file}: original has pixels from {array.min():g} to {array.max():g}; rescale them to [0, 1]"
@@ -127,14 +138,13 @@ def _claimed(
     if radius is not None and radius_pixels is not None:
         raise MassmoverError("give --radius or --radius-pixels, not both")
     if radius_pixels is not None:
-        return options.one_radius(radius_pixels, option="--radius-pixels") / float(
-            np.prod(arrays["original"].shape[1:])
-        )
+        numbers = math.prod(arrays["original"].shape[1:])
+        return options.one_radius(radius_pixels, option="--radius-pixels") / numbers
     if radius is not None:
         return options.one_radius(radius, option="--radius")
     if "radius" not in arrays:
         raise MassmoverError(f"{file} claims no radius: give one with --radius or --radius-pixels")
-    return arrays["radius"].astype(np.float64)
+    return arrays["radius"].astype("float64")
 
 
 def _print(verdicts: Verdicts, rows: list[int], *, proved: list[bool], numbers_per_image: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from massmover.attacks import attack, smallest_radius
+from massmover.attacks.api import method_of
 from massmover.attacks.losses import margin_of
 from massmover.attacks.show import largest_moves
 from massmover.certificates import certified_radius
@@ -24,7 +25,7 @@ from massmover.evaluation.store import Example, Record, numpy_image
 from massmover.evaluation.subject import Subject, ball_for
 from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
-from massmover.types import Images, Labels, Logits, MassmoverError, PerImage
+from massmover.types import Images, Labels, Logits, MassmoverError, PerImage, Stage
 
 CHEAP_TO_MEASURE = 20_000  # numbers of an image whose exact distance takes a fraction of a second
 MEASURED = 10  # of larger images every tenth is measured
@@ -68,10 +69,15 @@ class Batch(NamedTuple):
         return Batch(numbers, self.images[index], self.labels[index], targets, self.scores[index])
 
 
-def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
+Hear = Callable[[float | None, Stage], None]  # where the attack at a radius is
+
+
+def evaluate_batch(
+    subject: Subject, settings: Settings, numbers: range, *, hear: Hear = lambda radius, stage: None
+) -> tuple[list[Record], list[Example]]:
     """Records of a batch at every radius, and its successes as examples; in halves where memory does not hold it."""
     try:
-        return _evaluated(subject, settings, numbers)
+        return _evaluated(subject, settings, numbers, hear)
     except (MemoryError, RuntimeError) as problem:
         if not _out_of_memory(problem):
             raise
@@ -82,7 +88,9 @@ def evaluate_batch(subject: Subject, settings: Settings, numbers: range) -> tupl
             ) from None
     # Here, not above: while the exception is held, so is all that did not fit.
     middle = len(numbers) // 2
-    first, second = (evaluate_batch(subject, settings, half) for half in (numbers[:middle], numbers[middle:]))
+    first, second = (
+        evaluate_batch(subject, settings, half, hear=hear) for half in (numbers[:middle], numbers[middle:])
+    )
     return first[0] + second[0], first[1] + second[1]
 
 
@@ -91,11 +99,11 @@ def _out_of_memory(problem: Exception) -> bool:
     return isinstance(problem, (MemoryError, torch.cuda.OutOfMemoryError)) or any(w in str(problem) for w in words)
 
 
-def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[list[Record], list[Example]]:
+def _evaluated(subject: Subject, settings: Settings, numbers: range, hear: Hear) -> tuple[list[Record], list[Example]]:
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
     batch = Batch(numbers, images, labels, targets, scores=subject.logits(images))
-    records, examples = _attacked_everywhere(subject, settings, batch)
+    records, examples = _attacked_everywhere(subject, settings, batch, hear)
     if settings.certify:
         found = certified_radius(subject.model, images, labels, ball=ball_for(settings, 0.0)).radius.clamp_max(LARGEST)
         radius = dict(zip(numbers, found.tolist(), strict=True))
@@ -103,10 +111,12 @@ def _evaluated(subject: Subject, settings: Settings, numbers: range) -> tuple[li
     return records, _worth_saving(examples, settings)
 
 
-def _attacked_everywhere(subject: Subject, settings: Settings, batch: Batch) -> tuple[list[Record], list[Example]]:
+def _attacked_everywhere(
+    subject: Subject, settings: Settings, batch: Batch, hear: Hear
+) -> tuple[list[Record], list[Example]]:
     """Records and examples of a batch at every radius, or at each image's smallest."""
     if settings.smallest:
-        return _judged(subject, settings, batch, _smallest(subject, settings, batch), earlier={})
+        return _judged(subject, settings, batch, _smallest(subject, settings, batch, hear), earlier={})
     numbers = batch.numbers
     records: list[Record] = []
     examples: list[Example] = []
@@ -118,7 +128,8 @@ def _attacked_everywhere(subject: Subject, settings: Settings, batch: Batch) -> 
         fresh = [_carried(earlier[n], radius, scale=subject.numbers_per_image) for n in carried]
         here = [example.record for example in fresh]
         if rest.numbers:
-            tried, won = _judged(subject, settings, rest, _attacked(subject, settings, rest, radius), earlier=earlier)
+            attacked = _attacked(subject, settings, rest, radius, hear)
+            tried, won = _judged(subject, settings, rest, attacked, earlier=earlier)
             here, fresh = here + tried, fresh + won
         records.extend(sorted(here, key=lambda record: record.index))
         examples.extend(fresh)
@@ -135,17 +146,18 @@ def _worth_saving(examples: list[Example], settings: Settings) -> list[Example]:
     ]
 
 
-def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float) -> Found:
+def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float, hear: Hear) -> Found:
     started = working_seconds()
     result = attack(
         subject.model,
         batch.images,
         batch.labels,
         ball=ball_for(settings, radius),
-        method=settings.attack,
+        method=method_of(settings.attack, steps=settings.steps, restarts=settings.restarts),
         targets=batch.targets,
         seed=settings.seed,
         backend=settings.backend,
+        watch=partial(hear, radius),
     )
     return Found(
         images=result.images,
@@ -160,17 +172,18 @@ def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float)
     )
 
 
-def _smallest(subject: Subject, settings: Settings, batch: Batch) -> Found:
+def _smallest(subject: Subject, settings: Settings, batch: Batch, hear: Hear) -> Found:
     started = working_seconds()
     result = smallest_radius(
         subject.model,
         batch.images,
         batch.labels,
         ball=ball_for(settings, settings.radii[-1]),
-        method=settings.attack,
+        method=method_of(settings.attack, steps=settings.steps, restarts=settings.restarts),
         targets=batch.targets,
         seed=settings.seed,
         backend=settings.backend,
+        watch=partial(hear, None),
     )
     radius = torch.where(result.success, result.radius, settings.radii[-1])
     return Found(
@@ -192,7 +205,10 @@ def _judged(
     """Count what the classifier really gets wrong, whose proof holds, and which exact transport does not refuse."""
     scores = subject.logits(found.images)
     after = scores.argmax(dim=1)
-    claims = torch.nonzero((_fooled(after, batch.labels, batch.targets) & found.claimed).cpu()).flatten().tolist()
+    reached = _fooled(after, batch.labels, batch.targets) & found.claimed
+    # an answer that is neither the label nor the target counts against accuracy, and so it needs a proof as well
+    wrong = reached if batch.targets is None else reached | (after != batch.labels)
+    claims = torch.nonzero(wrong.cpu()).flatten().tolist()
     proofs = {row: proving_moves(found.plan, batch.images, row) for row in claims}
     evidence = _evidence(subject, settings, batch, found, proofs)
     records = [
@@ -204,6 +220,9 @@ def _judged(
     margins = _margins(batch.scores, batch), _margins(scores, batch)
     records = [
         replace(record, margin_before=before, margin=now) for record, before, now in zip(records, *margins, strict=True)
+    ]
+    records = [
+        record if hit else replace(record, success=False) for record, hit in zip(records, reached.tolist(), strict=True)
     ]
     won = [row for row, record in enumerate(records) if record.success]
     rounded, survive = _eight_bit(subject, settings, batch, found, won)

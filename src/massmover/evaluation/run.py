@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,26 +35,9 @@ from massmover.evaluation.store import (
 )
 from massmover.evaluation.subject import Subject, ball_for, file_checksum, score_fingerprint, weights_checksum
 from massmover.evaluation.summary import summarise
+from massmover.evaluation.watcher import Progress, Watcher
 from massmover.ranks import Ranks
-from massmover.types import MassmoverError
-
-
-class Progress(NamedTuple):
-    """How far a run has come."""
-
-    done: int  # images, of this process
-    total: int
-    accuracy: float  # at the largest radius, over the images done
-
-
-class Watcher:
-    """Hears how a run goes; this one keeps silent."""
-
-    def probed(self, checks: Sequence[Check]) -> None:
-        """The model was tried on a few images before the run."""
-
-    def progressed(self, progress: Progress) -> None:
-        """A batch was finished."""
+from massmover.types import MassmoverError, StoppedError
 
 
 class Destination(NamedTuple):
@@ -81,7 +66,8 @@ def run(
     batches, folder = batches_of(settings), RunFolder(destination.out)
     with _nothing_left_behind(folder, ranks):
         kept = ranks.once(lambda: _open(subject, settings, destination))
-        probes = ranks.once(lambda: probe(subject, settings))
+        with _stopping(folder):
+            probes = ranks.once(lambda: probe(subject, settings))
         watcher.probed(probes)
         done = {record.index for record in kept}
         mine = [batch for batch in batches if batch.start not in done][ranks.rank :: ranks.size]
@@ -89,22 +75,41 @@ def run(
         seen = list(kept) if ranks.first else []
         total = len(done) + sum(map(len, mine)) if ranks.first else sum(map(len, mine))
         watcher.progressed(_progress(seen, settings, total))
-        try:
+        with _stopping(folder):
             for batch in mine:
-                found, pictures = evaluate_batch(subject, settings, batch)
+                found, pictures = evaluate_batch(subject, settings, batch, hear=partial(watcher.searching, batch))
                 keep = chosen_examples(pictures, limit=settings.save_examples)
                 if keep:
                     write_part(folder, batch, arrays_of(keep, settings, shape=keep[0].original.shape))
                 append_records(target, found)
                 seen.extend(found)
                 watcher.progressed(_progress(seen, settings, total))
-        except OSError as problem:
-            raise MassmoverError(
-                f"--out {folder.path} could not be written to ({problem.strerror}); what was done is kept: "
-                "free some space and run the same command with --resume"
-            ) from problem
         ranks.wait()
         return ranks.once(lambda: _close(subject, settings, folder, probes))
+
+
+@contextmanager
+def _stopping(folder: RunFolder) -> Iterator[None]:
+    """Tell a full disk, and whatever the model raises hours after it was tried, from what was asked wrongly."""
+    try:
+        yield
+    except OSError as problem:
+        raise _full(folder, problem) from problem
+    except MassmoverError:
+        raise
+    except Exception as problem:
+        raise StoppedError(f"the run stopped: {_told(problem)}") from problem
+
+
+def _full(folder: RunFolder, problem: OSError) -> StoppedError:
+    return StoppedError(f"--out {folder.path} could not be written to ({problem.strerror}): free some space")
+
+
+def _told(problem: Exception) -> str:
+    """What was raised, and where."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {(str(problem).splitlines() or ['no message'])[0]}{place}"
 
 
 def batches_of(settings: Settings) -> list[range]:
@@ -210,6 +215,13 @@ def _take_back(folder: RunFolder) -> None:
 
 def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequence[Check]) -> dict[str, Any]:
     """Merge what all processes found into the final files."""
+    try:
+        return _closed(subject, settings, folder, probes)
+    except OSError as problem:
+        raise _full(folder, problem) from problem
+
+
+def _closed(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequence[Check]) -> dict[str, Any]:
     per_image = settings.records_per_image
     found = merge_records(folder, batches=batches_of(settings), per_image=per_image)
     if len(found) != len(settings.numbers) * per_image:
@@ -228,5 +240,5 @@ def _close(subject: Subject, settings: Settings, folder: RunFolder, probes: Sequ
 
 def _progress(seen: Sequence[Record], settings: Settings, total: int) -> Progress:
     last = seen if settings.smallest else [record for record in seen if record.radius == settings.radii[-1]]
-    right = sum(not (record.success or record.clean_mistake) for record in last)
+    right = sum(not (record.misled or record.clean_mistake) for record in last)
     return Progress(done=len(last), total=total, accuracy=right / len(last) if last else 0.0)

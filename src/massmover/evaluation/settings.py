@@ -38,6 +38,8 @@ class Settings(Choice):
 
     radii: tuple[float, ...]  # increasing; with `smallest` where the curve is read off
     attack: str = "auto"
+    steps: int | None = None  # None for the attack's own
+    restarts: int | None = None
     smallest: bool = False
     window: int | None = 5
     ground: Ground = "euclidean"

@@ -38,7 +38,7 @@ class Record:
     prediction_before: int
     prediction_after: int
     target: int | None  # the class the attack had to reach; None where any wrong class would do
-    success: bool  # the classifier is wrong and exact transport finds the image inside the ball
+    success: bool  # the classifier is wrong (says the target) and exact transport finds the image inside the ball
     attack_success: bool | None  # what the attack itself claimed at this radius; None where it was not asked again
     carried_from: float | None  # the smaller radius whose example counts here, because balls are nested
     violation: str | None  # why exact transport refused the example
@@ -66,6 +66,12 @@ class Record:
         if self.certified is None or not self.success or self.clean_mistake:
             return False
         return (self.radius if self.carried_from is None else self.carried_from) < self.certified
+
+    @property
+    def misled(self) -> bool:
+        """Whether the example found is proven and answered wrongly: the target, or any other wrong class."""
+        stray = self.target is not None and self.proved is True and self.prediction_after != self.label
+        return self.success or (stray and self.violation is None)
 
     @property
     def used(self) -> float:

@@ -14,8 +14,9 @@ def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_imag
     """Clean accuracy, accuracy at every radius, time, and the area under the curve.
 
     An image counts as accurate at a radius when the classifier was right on it and no judged example within that radius
-    fools it. The area is the integral of accuracy over the radius, from 0 to the largest radius: the mean breaking
-    radius, cut off there.
+    is answered wrongly, whatever the target. Successes are what an attack had to find: a clean mistake is none, nor is
+    an original that is answered as its target. The area is the integral of accuracy over the radius, from 0 to the
+    largest radius: the mean breaking radius, cut off there.
     """
     clean = {record.index: not record.clean_mistake for record in records}
     count = len(clean)
@@ -27,6 +28,7 @@ def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_imag
     curve = [(0.0, clean_accuracy), *((point["radius"], point["accuracy"]) for point in points if point["radius"] > 0)]
     summary: dict[str, Any] = {
         "images": count,
+        "targeted": settings.targeted,
         "clean_accuracy": clean_accuracy,
         "accuracy": points,
         "violations": sum(record.violation is not None for record in records),
@@ -58,16 +60,26 @@ def at_radius(
     else:
         here = [record for record in records if record.radius == radius]
         broken = [record for record in here if record.success]
-    wrong = {record.index for record in broken} | {index for index, right in clean.items() if not right}
+    misled = {record.index for record in records if record.misled and record.radius <= radius}
+    mistakes = sum(not right for right in clean.values())
+    wrong = {record.index for record in broken} | misled | {index for index, right in clean.items() if not right}
     return {
         "radius": radius,
         "radius_pixels": radius * numbers_per_image,
         "accuracy": 1 - len(wrong) / len(clean) if clean else 0.0,
-        "successes": len(broken),
+        "successes": sum(found_by_attack(record) for record in broken),
+        "clean_mistakes": mistakes,
         "violations": sum(record.violation is not None for record in here),
         "carried": sum(record.carried_from is not None for record in here),
         "attack_successes": sum(record.attack_success is True for record in here),
     }
+
+
+def found_by_attack(record: Record) -> bool:
+    """Whether the success is the attack's: the original was not yet answered as the attack wants."""
+    return record.success and (
+        not record.clean_mistake if record.target is None else record.prediction_before != record.target
+    )
 
 
 def area(curve: Sequence[tuple[float, float]]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections import Counter
@@ -83,12 +84,14 @@ class Run:
     def by_class(self) -> list[ClassRow]:
         """Accuracy of every class that occurs as a label, at every point of the curve."""
         verdicts = self.verdicts().values()
+        misled = sorted((record for record in self.records if record.misled), key=lambda record: -record.radius)
+        fell = {record.index: record.radius for record in misled}  # the smallest radius comes last and stays
         ends = [0.0, *(float(point["radius"]) for point in self.summary["accuracy"] if point["radius"] > 0)]
         rows = []
         for label in sorted({record.label for record in verdicts}):
             here = [record for record in verdicts if record.label == label]
             sound = [record for record in here if not record.clean_mistake]
-            right = (sum(not (record.success and record.radius <= end) for record in sound) for end in ends)
+            right = (sum(fell.get(record.index, math.inf) > end for record in sound) for end in ends)
             rows.append(ClassRow(label, len(here), tuple(right)))
         return rows
 
