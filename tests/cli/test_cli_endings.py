@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -33,7 +34,9 @@ def stuck():
 
 
 def one_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if not line.startswith("do not trust")]
+    """The one line beside warnings and, on a slow machine, those that tell the progress."""
+    others = re.compile(r"do not trust|massmover: \d+/\d+ images")
+    lines = [line for line in text.strip().splitlines() if not others.match(line)]
     assert len(lines) == 1 and "Traceback" not in text, text
     return lines[0]
 
