@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-ATTACKS = ("auto", "ascent", "frank-wolfe", "sinkhorn", "wong")  # massmover.METHODS
+# Every attack by its name, and where it is made: a module of massmover.attacks and what in it to call.
+ATTACKS = {
+    "auto": "ensemble:Ensemble",
+    "ascent": "ascent:PlanAscent",
+    "frank-wolfe": "frank_wolfe:FrankWolfe",
+    "sinkhorn": "pgd:SinkhornAttack",
+    "wong": "pgd:wong",
+}
 ADVERSARIES = ("ascent", "frank-wolfe", "sinkhorn", "wong")  # of adversarial training
 ARCHITECTURES = ("lenet", "resnet20", "resnet18")
 BUNDLED = ("mnist-standard", "mnist-robust", "mnist-certified")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +14,7 @@ from massmover.attacks import api
 from massmover.attacks.base import AttackResult, Found, Problem, run
 from massmover.classifier import borrowed
 from massmover.models import load_model
+from massmover.names import ATTACKS
 from massmover.transport.potential import Pull, move_mass
 from massmover.types import Classifier
 
@@ -37,7 +39,9 @@ class OneStep:
 
 
 def test_a_new_attack_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch, digits: tuple[Tensor, Tensor]) -> None:
-    monkeypatch.setattr(api, "METHODS", {**api.METHODS, "one-step": OneStep()})  # the one line
+    monkeypatch.setitem(sys.modules, "massmover.attacks.one_step", sys.modules[__name__])  # the one file
+    line = {"one-step": "one_step:OneStep"}  # the one line
+    monkeypatch.setattr(api, "METHODS", {name: api.made(place) for name, place in {**ATTACKS, **line}.items()})
     images, labels = digits[0][:20], digits[1][:20]
     model = load_model("mnist-standard")
     with torch.no_grad():

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.base import Attack, AttackResult, Problem
-from massmover.attacks.ensemble import Ensemble
-from massmover.attacks.frank_wolfe import FrankWolfe
-from massmover.attacks.pgd import SinkhornAttack, wong
 from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, first_logits_of
 from massmover.inputs import HALVES, check_images, check_labels
+from massmover.names import ATTACKS
 from massmover.types import Classifier, Images, MassmoverError, PerImage, Watch
 
+
+def made(place: str) -> Attack:
+    """The attack that a line of `names.ATTACKS` leads to, with its own settings."""
+    module, _, maker = place.partition(":")
+    found: Attack = getattr(import_module(f"massmover.attacks.{module}"), maker)()
+    return found
+
+
 # Every attack by its name: what `attack`, `smallest_radius`, training and the command line choose from.
-METHODS: Mapping[str, Attack] = {
-    "auto": Ensemble(),
-    "ascent": PlanAscent(),
-    "frank-wolfe": FrankWolfe(),
-    "sinkhorn": SinkhornAttack(),
-    "wong": wong(),
-}
+METHODS: Mapping[str, Attack] = {name: made(place) for name, place in ATTACKS.items()}
 
 
 def attack(

@@ -138,7 +138,7 @@ def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, a
     if (changes or clean_share is not None) and recipe.adversary is None:
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
     if recipe.adversary is not None:
-        kind = cast(AttackName, changes.get("attack", recipe.adversary.attack))
+        kind = cast("AttackName", changes.get("attack", recipe.adversary.attack))
         ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
         recipe = dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp))
     epochs = recipe.epochs if epochs is None else epochs
