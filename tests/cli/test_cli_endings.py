@@ -89,10 +89,21 @@ def test_strict_makes_a_failed_check_an_exit_code(tmp_path: Path) -> None:
     assert massmover(*evaluation("cheating", "--strict", model="tiny:cheating"), cwd=tmp_path).returncode == 1
 
 
+def heeds_ctrl_c() -> None:
+    """Undo what a shell does to jobs in the background: they, and so these tests and their children, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupted(folder: Path, words: list[str], *, once: Path) -> subprocess.CompletedProcess[str]:
     """Press Ctrl-C as soon as a file is there."""
     process = subprocess.Popen(
-        command(*words), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*words),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heeds_ctrl_c,
     )
     while not once.exists() and process.poll() is None:
         time.sleep(0.005)
