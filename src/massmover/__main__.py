@@ -28,7 +28,7 @@ def main() -> None:
         app()
     except KeyboardInterrupt:  # also while modules are imported, when nothing else listens yet
         leave("interrupted", code=INTERRUPTED)
-    except Exception:
+    except Exception:  # a mistake of our own: shown whole, but with a code that does not mean broken rules
         traceback.print_exc()
         leave("this is a mistake in massmover: please report it", code=2)
 

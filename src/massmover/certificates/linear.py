@@ -167,7 +167,7 @@ def _through_relu(rows: Tensor, reach: Interval) -> tuple[Tensor, Tensor]:
 
 def _through_convolution(rows: Tensor, layer: nn.Conv2d) -> Tensor:
     batch, count = rows.shape[:2]
-    height, width = layer.input_size  # type: ignore[misc]
+    height, width = layer.input_size  # type: ignore[misc]  # set for every convolution
     options = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups}
     shape = (batch * count, layer.in_channels, int(height), int(width))
     found: Tensor = conv2d_input(shape, layer.weight, rows.flatten(0, 1), **options)  # type: ignore[no-untyped-call]

@@ -97,7 +97,7 @@ def _stopping(folder: RunFolder) -> Iterator[None]:
         raise _full(folder, problem) from problem
     except MassmoverError:
         raise
-    except Exception as problem:
+    except Exception as problem:  # whatever the model raises
         raise StoppedError(f"the run stopped: {_told(problem)}") from problem
 
 
@@ -196,7 +196,7 @@ def _nothing_left_behind(folder: RunFolder, ranks: Ranks) -> Iterator[None]:
     new = ranks.first and not folder.manifest.exists()
     try:
         yield
-    except Exception:
+    except Exception:  # raised again below
         if new and folder.manifest.exists():
             _take_back(folder)
         raise
