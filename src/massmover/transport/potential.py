@@ -44,9 +44,10 @@ class Pull(NamedTuple):
     def moves(self, balls: Balls) -> Kept:
         """The moves of the plan that can be kept, in float64: for the proof."""
         if balls.backend == "numba":
-            from massmover.transport.kernels.plan import kept_moves_numba
+            from massmover.transport.kernels.plan import written_plan
+            from massmover.transport.kernels.repair import kept_moves_numba
 
-            return kept_moves_numba(self, balls)[0]
+            return kept_moves_numba(written_plan(self, balls), balls)
         # Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
         size = max(1, PROOF_NUMBERS // (balls.originals[:1].numel() * len(balls.window.offsets) or 1))
         parts = [slice(start, start + size) for start in range(0, max(len(balls), 1), size)]

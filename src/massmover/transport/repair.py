@@ -52,6 +52,11 @@ def repair(plan: Plan, balls: Balls) -> Repaired:
 
 def kept_moves(plan: Plan, balls: Balls) -> Kept:
     """The moves of a plan that can be kept, in float64. Equations (1), (1b) and (2)."""
+    if balls.backend == "numba":
+        from massmover.transport.kernels.repair import kept_moves_numba
+
+        mine = plan.flows.to(torch.float64, copy=True).contiguous()
+        return kept_moves_numba(Plan(window=plan.window, flows=mine), balls)
     x, window = balls.originals.double(), plan.window
     moving = without_swaps(sendable(plan.flows.double(), x, window=window), window=window)
     share, sweeps = returned_share(moving, x, window=window)

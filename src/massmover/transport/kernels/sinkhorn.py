@@ -5,8 +5,9 @@ slowest. While exponentials of the potential fit into a float64, sums over rings
 that range every sum becomes a log-sum-exp over the window, and nothing underflows. Only pixels that hold mass have a
 source factor, and only cells that mass can reach have a target potential.
 
-Numba infers the types of what it compiles and reads no annotations, so the kernels carry none. Its cache watches this
-file alone: every constant and every function that a kernel uses stands here.
+The code is as frugal as that of `kernels.plan`, and for its reasons. Numba infers the types of what it compiles and
+reads no annotations, so the kernels carry none. Its cache watches this file alone: every constant and every function
+that a kernel uses stands here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from massmover.compiling import kernel
+from massmover.compiling import kernel, part
 from massmover.geometry import Window
 from massmover.threads import in_parallel
 from massmover.transport.sinkhorn import Solved, Task
@@ -42,6 +43,7 @@ class Single(NamedTuple):
     cell_channel: Any  # (N,)
     wanted: Any  # (N,) the image to project
     relative: Any  # (C,) channel weights
+    most: float  # the largest of them
     pairs: Any  # (M, 3) abs(dy), abs(dx), ring
     costs: Any  # (R,)
     rows: int
@@ -108,7 +110,21 @@ def ring_table(window: Window) -> tuple[Any, Any]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 3), costs
 
 
-@kernel(error_model="numpy")
+@part()
+def _fill(values, number):  # type: ignore[no-untyped-def]
+    """Write one number into every place of a flat array."""
+    for n in range(values.shape[0]):
+        values[n] = number
+
+
+@part()
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    """Write one flat array into another."""
+    for n in range(target.shape[0]):
+        target[n] = source[n]
+
+
+@part(error_model="numpy")
 def _pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-untyped-def]
     """Add the two pixels dx columns left and right of (y, x) into paired[dx, rows + y, x]; its border stays 0."""
     height, width = values.shape
@@ -121,7 +137,7 @@ def _pair_columns(values, rows, columns, padded, paired):  # type: ignore[no-unt
                 paired[dx, rows + y, x] = padded[columns + x + dx] + padded[columns + x - dx]
 
 
-@kernel(error_model="numpy")
+@part(error_model="numpy")
 def _add_pair(paired, dy, dx, rows, factor, out):  # type: ignore[no-untyped-def]
     """Add factor times the pixels at (+-dy, +-dx) to out."""
     height, width = out.shape
@@ -134,7 +150,7 @@ def _add_pair(paired, dy, dx, rows, factor, out):  # type: ignore[no-untyped-def
                 out[y, x] += factor * (paired[dx, rows + y + dy, x] + paired[dx, rows + y - dy, x])
 
 
-@kernel()
+@part()
 def _log_ring(plane, y, x, r, pairs):  # type: ignore[no-untyped-def]
     """Log of the sum of exp(plane) over ring r around (y, x); minus infinity where nothing is there."""
     height, width = plane.shape
@@ -155,7 +171,7 @@ def _log_ring(plane, y, x, r, pairs):  # type: ignore[no-untyped-def]
     return top + math.log(total) if total > 0.0 else -math.inf
 
 
-@kernel()
+@part()
 def _log_total(terms, unit, costs):  # type: ignore[no-untyped-def]
     """Log of exp(terms[0]) + sum_r exp(terms[1 + r] - unit costs[r])."""
     top = terms[0]
@@ -193,42 +209,46 @@ def wright_omega(t):  # type: ignore[no-untyped-def]
     return w
 
 
-@kernel()
+@part()
 def _set_up(wish, originals, budget, relative, cap, moves):  # type: ignore[no-untyped-def]
     """List the pixels that hold mass and the cells that mass can reach."""
     pairs, costs, rows, columns = moves
     channels, height, width = originals.shape
     flat, flat_wish, pixels = originals.reshape(-1), wish.reshape(-1), height * width
-    found = np.zeros((channels, height, width), dtype=np.bool_)
-    starts = np.zeros(channels + 1, dtype=np.int64)
+    found = np.zeros((channels, height, width), dtype=np.int64)
+    starts, reached = np.zeros(channels + 1, dtype=np.int64), 0
     for c in range(channels):
         starts[c + 1] = starts[c]
         for y in range(height):
             for x in range(width):
                 if originals[c, y, x] > 0.0:
                     starts[c + 1] += 1
-                    found[c, max(y - rows, 0) : y + rows + 1, max(x - columns, 0) : x + columns + 1] = True
-    place, cells = np.empty(starts[-1], dtype=np.int64), np.empty(found.sum(), dtype=np.int64)
-    mass, wanted, held, reached = np.empty(place.size), np.empty(cells.size), 0, 0
+                    for v in range(max(y - rows, 0), min(y + rows + 1, height)):
+                        for u in range(max(x - columns, 0), min(x + columns + 1, width)):
+                            reached += 1 - found[c, v, u]
+                            found[c, v, u] = 1
+    place, cells = np.empty(starts[channels], dtype=np.int64), np.empty(reached, dtype=np.int64)
+    channel, cell_channel = np.empty(place.size, dtype=np.int64), np.empty(reached, dtype=np.int64)
+    mass, paid, wanted, held, reached = np.empty(place.size), np.empty(place.size), np.empty(reached), 0, 0
     flat_found = found.reshape(-1)
     for n in range(flat.size):
         if flat[n] > 0.0:
-            place[held], mass[held] = n, flat[n]
+            place[held], channel[held], mass[held] = n, n // pixels, flat[n]
+            paid[held] = flat[n] * relative[n // pixels]
             held += 1
         if flat_found[n]:
-            cells[reached], wanted[reached] = n, flat_wish[n]
+            cells[reached], cell_channel[reached], wanted[reached] = n, n // pixels, flat_wish[n]
             reached += 1
-    channel, cell_channel = place // pixels, cells // pixels
-    paid = mass.copy()
-    for i in range(held):
-        paid[i] *= relative[channel[i]]
+    most = relative[0]
+    for c in range(channels):
+        most = max(most, relative[c])
     return Single(
         mass, paid, channel, place, starts, cells, cell_channel, wanted,
-        relative, pairs, costs, rows, columns, height, width, budget, cap,
+        relative, most, pairs, costs, rows, columns, height, width, budget, cap,
     )  # fmt: skip
 
 
-@kernel()
+@part()
 def _scratch_for(problem, channels):  # type: ignore[no-untyped-def]
     """Memory for the sweeps of one image."""
     height, width, rings, reached = problem.height, problem.width, problem.costs.shape[0], problem.cells.shape[0]
@@ -246,7 +266,7 @@ def _scratch_for(problem, channels):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel(error_model="numpy")
+@part(error_model="numpy")
 def _spent(problem, sums, price, decay):  # type: ignore[no-untyped-def]
     """Cost at a price, its derivative and the smallest row sum."""
     costs, relative, paid, channel = problem.costs, problem.relative, problem.paid, problem.channel
@@ -272,7 +292,7 @@ def _spent(problem, sums, price, decay):  # type: ignore[no-untyped-def]
     return cost, slope, smallest
 
 
-@kernel()
+@part()
 def _spent_in_logarithms(problem, sums, price):  # type: ignore[no-untyped-def]
     """`_spent` when the sums are logarithms: every row is divided by its largest term first."""
     costs = problem.costs
@@ -295,7 +315,7 @@ def _spent_in_logarithms(problem, sums, price):  # type: ignore[no-untyped-def]
     return cost, slope, 1.0
 
 
-@kernel()
+@part()
 def _price(problem, sums, guess, logarithms, decay):  # type: ignore[no-untyped-def]
     """The price >= 0 at which the plan costs its budget, the cost there, and the smallest row sum.
 
@@ -334,7 +354,7 @@ def _price(problem, sums, guess, logarithms, decay):  # type: ignore[no-untyped-
     return best, best_cost, smallest
 
 
-@kernel()
+@part()
 def _gather_rings(problem, scratch):  # type: ignore[no-untyped-def]
     """The target factor added up over each ring around every pixel that holds mass."""
     pairs, rows = problem.pairs, problem.rows
@@ -350,7 +370,7 @@ def _gather_rings(problem, scratch):  # type: ignore[no-untyped-def]
         _pair_columns(scratch.target[c], rows, problem.columns, scratch.padded, paired)
         p = 0
         for r in range(problem.costs.shape[0]):
-            ring[:] = 0.0
+            _fill(flat_ring, 0.0)
             while p < pairs.shape[0] and pairs[p, 2] == r:
                 _add_pair(paired, pairs[p, 0], pairs[p, 1], rows, 1.0, ring)
                 p += 1
@@ -358,24 +378,26 @@ def _gather_rings(problem, scratch):  # type: ignore[no-untyped-def]
                 sums[i, 1 + r] = flat_ring[problem.place[i] - first]
 
 
-@kernel()
+@part()
 def _plan(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
     """Solve for source factors and price; fills what arrives at each cell. Returns price, cost, and if it fitted."""
-    top = potential.max()
+    top = potential[0]
+    for n in range(potential.shape[0]):
+        top = max(top, potential[n])
     flat_target = scratch.target.reshape(-1)
     for n in range(potential.shape[0]):
         fall = potential[n] - top
         flat_target[problem.cells[n]] = math.exp(fall) if fall > -700.0 else 0.0
     _gather_rings(problem, scratch)
-    price, cost, smallest = _price(problem, scratch.sums, price, False, scratch.decay)
+    price, cost, smallest = _price(problem, scratch.sums, price, np.bool_(False), scratch.decay)
     rings = problem.costs.shape[0]
-    if not (smallest >= VANISHING and price * problem.costs[rings - 1] * problem.relative.max() <= STEEP):
+    if not (smallest >= VANISHING and price * problem.costs[rings - 1] * problem.most <= STEEP):
         return price, cost, False
     decay, sums, flat_source = scratch.decay, scratch.sums, scratch.source.reshape(-1)
     for c in range(decay.shape[0]):
         for r in range(rings):
             decay[c, r] = math.exp(-price * problem.relative[c] * problem.costs[r])
-    scratch.source[:] = 0.0
+    _fill(flat_source, 0.0)
     for i in range(problem.mass.shape[0]):
         total = sums[i, 0]
         for r in range(rings):
@@ -387,9 +409,9 @@ def _plan(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
         if problem.starts[c] == problem.starts[c + 1]:
             continue
         _pair_columns(scratch.source[c], problem.rows, problem.columns, scratch.padded, scratch.paired)
-        scratch.ring[:] = 0.0
+        _fill(flat_ring, 0.0)
         for p in range(problem.pairs.shape[0]):
-            dy, dx, r = problem.pairs[p]
+            dy, dx, r = problem.pairs[p, 0], problem.pairs[p, 1], problem.pairs[p, 2]
             _add_pair(scratch.paired, dy, dx, problem.rows, decay[c, r], scratch.ring)
         while n < potential.shape[0] and problem.cell_channel[n] == c:
             cell = problem.cells[n]
@@ -400,13 +422,13 @@ def _plan(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
     return price, cost, True
 
 
-@kernel()
+@part()
 def _plan_in_logarithms(problem, scratch, potential, price):  # type: ignore[no-untyped-def]
     """`plan` at any range of potentials and any price."""
     costs, pairs, width, height = problem.costs, problem.pairs, problem.width, problem.height
     flat_target, flat_source = scratch.target.reshape(-1), scratch.source.reshape(-1)
-    scratch.target[:] = -math.inf
-    scratch.source[:] = -math.inf
+    _fill(flat_target, -math.inf)
+    _fill(flat_source, -math.inf)
     for n in range(potential.shape[0]):
         flat_target[problem.cells[n]] = potential[n]
     for i in range(problem.mass.shape[0]):
@@ -414,7 +436,7 @@ def _plan_in_logarithms(problem, scratch, potential, price):  # type: ignore[no-
         scratch.sums[i, 0] = flat_target[problem.place[i]]
         for r in range(costs.shape[0]):
             scratch.sums[i, 1 + r] = _log_ring(scratch.target[problem.channel[i]], y, x, r, pairs)
-    price, cost, _ = _price(problem, scratch.sums, price, True, scratch.decay)
+    price, cost, _ = _price(problem, scratch.sums, price, np.bool_(True), scratch.decay)
     for i in range(problem.mass.shape[0]):
         total = _log_total(scratch.sums[i], price * problem.relative[problem.channel[i]], costs)
         scratch.log_source[i] = math.log(problem.mass[i]) - total
@@ -438,9 +460,12 @@ class Past(NamedTuple):
     products: Any  # (MEMORY, MEMORY) of the steps
     potential: Any  # (N,) where the last sweep began
     answer: Any  # (N,) and where it ended
+    residual: Any  # (N,) what the sweep before this one changed
+    matrix: Any  # (MEMORY, MEMORY), scratch
+    weights: Any  # (MEMORY,)
 
 
-@kernel()
+@part()
 def _misfit(problem, scratch, sharpness, potential, price, cost):  # type: ignore[no-untyped-def]
     """How far the plan's columns are from what the duals say, the duality gap and the dual objective.
 
@@ -464,7 +489,7 @@ def _misfit(problem, scratch, sharpness, potential, price, cost):  # type: ignor
     return error, gap, dual
 
 
-@kernel()
+@part()
 def _answer(problem, arriving, sharp, answer):  # type: ignore[no-untyped-def]
     """The best target potential for a plan's source factors, cap included: Hu et al. 2020, appendix."""
     cap, log_cap, log_sharp = problem.cap, math.log(problem.cap), math.log(sharp)
@@ -477,7 +502,7 @@ def _answer(problem, arriving, sharp, answer):  # type: ignore[no-untyped-def]
             answer[n] = wish - wright_omega(log_sharp + wish + arriving[n])
 
 
-@kernel(error_model="numpy")
+@part(error_model="numpy")
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(a.shape[0]):
@@ -485,7 +510,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel()
+@part()
 def _solve(matrix, right):  # type: ignore[no-untyped-def]
     """Solve a small positive definite system in place, by elimination without pivots."""
     size = right.shape[0]
@@ -501,38 +526,38 @@ def _solve(matrix, right):  # type: ignore[no-untyped-def]
         right[k] /= matrix[k, k]
 
 
-@kernel()
+@part()
 def _extrapolate(past, count, potential, answer):  # type: ignore[no-untyped-def]
     """Anderson's step: the combination of remembered sweeps whose residual is smallest, written into the potential.
 
     `count` sweeps have been remembered before this one. The last one replaces the oldest.
     """
     slot, size = count % MEMORY, min(count + 1, MEMORY)
-    step, change = past.steps[slot], past.answers[slot]
-    residual = answer - potential
+    step, change, weights = past.steps[slot], past.answers[slot], past.weights[:size]
     for n in range(potential.shape[0]):
+        past.residual[n] = answer[n] - potential[n]
         change[n] = answer[n] - past.answer[n]
-        step[n] = residual[n] - (past.answer[n] - past.potential[n])
+        step[n] = past.residual[n] - (past.answer[n] - past.potential[n])
     for a in range(size):
         past.products[a, slot] = past.products[slot, a] = _dot(past.steps[a], step)
-    matrix = past.products[:size, :size].copy()
-    weights = np.empty(size)
     ridge = 0.0
     for a in range(size):
-        ridge += 1e-10 * matrix[a, a]
-        weights[a] = _dot(past.steps[a], residual)
+        ridge += 1e-10 * past.products[a, a]
+        weights[a] = _dot(past.steps[a], past.residual)
     for a in range(size):
-        matrix[a, a] += ridge + 1e-300
-    _solve(matrix, weights)
-    past.potential[:] = potential
-    past.answer[:] = answer
-    potential[:] = answer
+        for b in range(size):
+            past.matrix[a, b] = past.products[a, b]
+        past.matrix[a, a] += ridge + 1e-300
+    _solve(past.matrix, weights)
+    _copy(potential, past.potential)
+    _copy(answer, past.answer)
+    _copy(answer, potential)
     for a in range(size):
         for n in range(potential.shape[0]):
             potential[n] -= weights[a] * past.answers[a, n]
 
 
-@kernel()
+@part()
 def _sweep(problem, scratch, sharpness, limit, tolerance, logarithms, beta, price):  # type: ignore[no-untyped-def]
     """Sweep at one temperature until the columns fit, writing the potential; returns price, mode and how it went.
 
@@ -541,9 +566,10 @@ def _sweep(problem, scratch, sharpness, limit, tolerance, logarithms, beta, pric
     reached = beta.shape[0]
     answer = np.empty(reached)
     past = Past(
-        np.zeros((MEMORY, reached)), np.zeros((MEMORY, reached)), np.zeros((MEMORY, MEMORY)), beta.copy(), beta.copy()
-    )
-    extrapolated, count, before, sweep = False, 0, -math.inf, 0
+        np.zeros((MEMORY, reached)), np.zeros((MEMORY, reached)), np.zeros((MEMORY, MEMORY)), np.empty(reached),
+        np.empty(reached), np.empty(reached), np.empty((MEMORY, MEMORY)), np.empty(MEMORY),
+    )  # fmt: skip
+    extrapolated, count, before, sweep = False, np.int64(0), -math.inf, 0
     while True:
         fitted = False
         if not logarithms:
@@ -557,8 +583,8 @@ def _sweep(problem, scratch, sharpness, limit, tolerance, logarithms, beta, pric
             return price, logarithms, sweep, error, gap, cost
         sweep += 1
         if astray:  # go where the plain sweep would have led
-            beta[:] = past.answer
-            extrapolated, count, before = False, 0, -math.inf
+            _copy(past.answer, beta)
+            extrapolated, count, before = False, np.int64(0), -math.inf
             continue
         _answer(problem, scratch.arriving, sharpness, answer)
         extrapolated = before > -math.inf
@@ -567,9 +593,9 @@ def _sweep(problem, scratch, sharpness, limit, tolerance, logarithms, beta, pric
             _extrapolate(past, count, beta, answer)
             count += 1
         else:
-            past.potential[:] = beta
-            past.answer[:] = answer
-            beta[:] = answer
+            _copy(beta, past.potential)
+            _copy(answer, past.answer)
+            _copy(answer, beta)
 
 
 @kernel(nogil=True)
@@ -585,13 +611,15 @@ def project_image(task, sharpness, moves, limit, potential, price, out):  # type
     problem = _set_up(wish, originals, budget, relative, cap, moves)
     flat_potential, flat_images, flat_source = potential.reshape(-1), images.reshape(-1), source.reshape(-1)
     scratch = _scratch_for(problem, potential.shape[0])
-    spread = problem.wanted.max() - problem.wanted.min()
-    stage = min(sharpness, GENTLE / max(spread, 1e-300))
+    most, least = problem.wanted[0], problem.wanted[0]
+    for n in range(problem.wanted.shape[0]):
+        most, least = max(most, problem.wanted[n]), min(least, problem.wanted[n])
+    stage = min(sharpness, GENTLE / max(most - least, 1e-300))
     beta = np.empty(problem.cells.size)
     for n in range(beta.size):
         beta[n] = flat_potential[problem.cells[n]] * (stage / sharpness)
     price *= stage / sharpness
-    logarithms, sweeps = False, 0
+    logarithms, sweeps = np.bool_(False), np.int64(0)  # a literal would be a type, and its callees compiled twice
     while True:
         last = stage >= sharpness
         enough = tolerance if last else max(tolerance, STAGE_TOLERANCE)
@@ -602,7 +630,8 @@ def project_image(task, sharpness, moves, limit, potential, price, out):  # type
         if last:
             break
         following = min(sharpness, stage * COOLING)
-        beta *= following / stage
+        for n in range(beta.shape[0]):
+            beta[n] *= following / stage
         price *= following / stage
         stage = following
     for n in range(beta.shape[0]):
