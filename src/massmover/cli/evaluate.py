@@ -65,6 +65,12 @@ def evaluate(
             help="Further ascents of what still stands: auto, ascent.", show_default=False, rich_help_panel=How
         ),
     ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            help="Average a model with randomness over so many draws.", show_default=False, rich_help_panel=How
+        ),
+    ] = None,
     radius: Annotated[
         str | None, typer.Option(help="Radii, such as 0.01,0.05.", show_default=False, rich_help_panel=How)
     ] = None,
@@ -127,6 +133,7 @@ def evaluate(
         raise MassmoverError(f"--batch-size is {batch_size}: give 1 or more")
     options.at_least(steps, 1, option="--steps")
     options.at_least(restarts, 0, option="--restarts")
+    options.at_least(draws, 1, option="--draws")
     if seed < 0:
         raise MassmoverError(f"--seed is {seed}: give 0 or more")
     asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
@@ -155,6 +162,7 @@ def evaluate(
         attack=method,
         steps=steps,
         restarts=restarts,
+        draws=draws,
         radii=asked.values,
         smallest=smallest,
         **ball,
