@@ -47,7 +47,8 @@ def test_the_answer_is_images_alone_unless_asked(digits: Victim) -> None:
 
 def test_a_model_that_answers_by_chance_is_averaged(digits: Victim) -> None:
     def noisy(images: torch.Tensor) -> torch.Tensor:
-        return digits.model(images + 0.1 * torch.randn_like(images))
+        answer: torch.Tensor = digits.model(images + 0.1 * torch.randn_like(images))
+        return answer
 
     images, labels, before = digits.images[:4], digits.labels[:4], torch.get_rng_state()
     attack = WassersteinAutoAttack(noisy, ball=WassersteinBall(0.2), method=PlanAscent(steps=10), draws=3)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from massmover.cli import options
@@ -23,6 +22,8 @@ from massmover.ranks import Ranks, joined
 from massmover.types import MassmoverError, Stage
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from massmover.evaluation.run import Destination
     from massmover.evaluation.sanity import Check
     from massmover.evaluation.settings import Settings
