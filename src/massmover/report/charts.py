@@ -15,6 +15,7 @@ from massmover.report.runs import Run
 from massmover.report.svg import Frame, RadiusScale, element, path_of, words
 
 GOALS: dict[Goal, str] = {"wrong": "answered wrongly", "target": "target reached"}
+STOOD: dict[Goal, str] = {"wrong": "never answered wrongly", "target": "target never reached"}
 
 
 class Bar(NamedTuple):

@@ -82,7 +82,7 @@ def page(runs: Sequence[Run], *, paper: bool = False) -> str:
             brackets=[_bracket(run) for run in runs if "contradictions" in run.summary],
             paper=curves,
             breaking=[_breaking(run, goal) for run in runs for goal in run.goals],
-            goals=charts.GOALS,
+            stood=charts.STOOD,
             targeted=any(run.settings.targeted for run in runs),
             classes=[worst_classes(run) for run in runs],
             confusions=[table for run in runs for table in confusions(run, several=several)],
