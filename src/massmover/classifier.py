@@ -1,13 +1,17 @@
-"""The two ways in which this package touches a classifier: borrow it, and ask it for scores."""
+"""How this package touches a classifier: it borrows it, asks it for scores, and averages one that answers by chance."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +28,9 @@ class Loan(NamedTuple):
 
 _loans: WeakKeyDictionary[nn.Module, Loan] = WeakKeyDictionary()
 _counter = threading.Lock()  # of `_loans`
+_generators = threading.RLock()  # those of the process, while they are seeded for a draw
+
+DECIDING = 10  # times as many draws decide as make a gradient
 
 
 @contextmanager
@@ -35,18 +42,22 @@ def borrowed(model: Classifier) -> Iterator[None]:
     respect to the images still flow.  A callable that is no `nn.Module` is left alone.
     Threads may borrow one model at the same time: the first takes note of what it was like,
     and the last gives it back.
+
+    A `Drawn` model keeps its modes, for these say what is random in it; only layers with running statistics are put
+    into eval mode, since they would change with every call.
     """
-    if not isinstance(model, nn.Module):
+    lent = model.model if isinstance(model, Drawn) else model
+    if not isinstance(lent, nn.Module):
         yield
         return
-    _lend(model)
+    _lend(lent, keep_modes=isinstance(model, Drawn))
     try:
         yield
     finally:
-        _give_back(model)
+        _give_back(lent)
 
 
-def _lend(model: nn.Module) -> None:
+def _lend(model: nn.Module, *, keep_modes: bool) -> None:
     """Freeze a model for one more borrower."""
     with _counter:
         loan = _loans.get(model)
@@ -58,7 +69,7 @@ def _lend(model: nn.Module) -> None:
         _loans[model] = Loan(training, differentiable, borrowers=1)
         # Flags, not model.eval(): a model may override train() with side effects that cannot be undone.
         for module, _ in training:
-            module.training = False
+            module.training = module.training and keep_modes and not hasattr(module, "running_mean")
         for parameter, _ in differentiable:
             parameter.requires_grad_(False)
 
@@ -178,3 +189,88 @@ def cause(problem: Exception) -> str:
     """Return the line of an error that says what went wrong; TorchScript puts its traceback first."""
     lines = [line for line in str(problem).splitlines() if line.strip()] or ["no reason given"]
     return lines[-1 if lines[0].startswith("The following operation failed in the TorchScript") else 0].strip()
+
+
+class Drawn(nn.Module):
+    """A classifier that answers by chance, made one that does not: its answer is the mean over several draws.
+
+        softmax(scores) = mean over the draws of softmax(model(images))
+
+    So the decision is the class with the largest mean probability, the first of those that tie. Where a gradient is
+    asked for, the mean is taken over `draws` draws, and the gradient is that of the mean; where only the answer is,
+    over ten times as many. A single draw is taken at its word: then one decides, too. A model without randomness keeps
+    its scores to the last bit.
+
+    The generators of torch, NumPy and Python follow from the seed during a call and are then given back as they were.
+    Every call sees draws of its own, so that a search cannot learn them; a `judge` decides by the same ones each time,
+    which no search has seen.
+    """
+
+    model: Classifier
+
+    def __init__(self, model: Classifier, *, draws: int, seed: int, judge: bool = False) -> None:
+        """Wrap a module or a function, once the number of draws is one."""
+        super().__init__()
+        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+            raise MassmoverError(f"draws is {draws!r}: give a whole number, 1 or more, or leave it out")
+        self.model, self.draws, self.seed, self.judge = model, draws, seed, judge
+        self.calls = 0
+
+    def forward(self, images: Images) -> Logits:
+        """The scores whose softmax is the mean of the draws'."""
+        draws = self.draws if images.requires_grad else deciding(self.draws)
+        words = f"judge {self.seed}" if self.judge else f"search {self.seed} {self.calls}"
+        self.calls += 1
+        digest = hashlib.sha256(words.encode()).digest()
+        with seeded(int.from_bytes(digest[:8], "little") >> 1, images.device):
+            drawn = torch.stack([scores_of(self.model, images) for _ in range(draws)])  # (draws, B, classes)
+        return mean_scores(drawn)
+
+
+def deciding(draws: int) -> int:
+    """How many draws decide where so many make a gradient."""
+    return 1 if draws == 1 else DECIDING * draws
+
+
+def lead(draws: int) -> float:
+    """The log odds by which a class must lead in the mean over some draws before chance cannot well explain it.
+
+    Two standard errors. A probability varies most if it is 0 or 1, as for a coin; then a lead of m in mean probability
+    has a standard error of at most 1 / sqrt(draws), and log odds are 2 artanh(m). Up to four draws never suffice; a
+    single one has nothing to compare with, and none is asked of it.
+    """
+    if draws == 1:
+        return 0.0
+    return 2 * math.atanh(2 / math.sqrt(draws)) if draws > 4 else math.inf
+
+
+def mean_scores(drawn: torch.Tensor) -> Logits:
+    """Scores whose softmax is the mean of the softmax of several, from (draws, B, classes).
+
+    They are the first draw's plus the logarithm of mean over first probability, so that equal draws give themselves.
+    """
+    if len(drawn) == 1:
+        return drawn[0]
+    ratios = drawn.log_softmax(dim=2)
+    ratios = ratios - ratios[0]
+    largest = ratios.detach().amax(dim=0)  # keeps exp from overflowing
+    return drawn[0] + largest + (ratios - largest).exp().mean(dim=0).log()
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let what is drawn from the generators of torch, NumPy and Python follow from a seed, and give them back."""
+    on_card = device.type == "cuda"
+    with _generators, torch.random.fork_rng(devices=[device] if on_card else []):
+        before = random.getstate(), np.random.get_state()
+        try:
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            torch.default_generator.manual_seed(seed)
+            if on_card:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])

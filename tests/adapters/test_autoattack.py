@@ -7,7 +7,7 @@ import torch
 from victim import Victim, victim, violations
 
 import massmover
-from massmover import WassersteinBall
+from massmover import PlanAscent, WassersteinBall
 from massmover.adapters.autoattack import WassersteinAutoAttack
 from massmover.types import MassmoverError
 
@@ -43,6 +43,21 @@ def test_the_standard_evaluation(digits: Victim) -> None:
 def test_the_answer_is_images_alone_unless_asked(digits: Victim) -> None:
     attack = WassersteinAutoAttack(digits.model, ball=WassersteinBall(0.0), method="ascent")
     assert torch.equal(attack.run_standard_evaluation(digits.images[:2], digits.labels[:2]), digits.images[:2])
+
+
+def test_a_model_that_answers_by_chance_is_averaged(digits: Victim) -> None:
+    def noisy(images: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = digits.model(images + 0.1 * torch.randn_like(images))
+        return answer
+
+    images, labels, before = digits.images[:4], digits.labels[:4], torch.get_rng_state()
+    attack = WassersteinAutoAttack(noisy, ball=WassersteinBall(0.2), method=PlanAscent(steps=10), draws=3)
+    found, answers = attack.run_standard_evaluation(images, labels, return_labels=True)
+    own = massmover.attack(noisy, images, labels, radius=0.2, method=PlanAscent(steps=10), draws=3)
+    assert torch.equal(before, torch.get_rng_state())
+    assert own.success.any()
+    assert torch.equal(found, torch.where(own.success.view(-1, 1, 1, 1), own.images, images))
+    assert torch.equal(answers[own.success] != labels[own.success], own.success[own.success])
 
 
 def test_a_batch_holds_an_image(digits: Victim) -> None:

@@ -14,6 +14,7 @@ from commandline import command, environment, evaluation, lines_of, massmover, w
 
 from massmover.interruption import way_back
 
+COMMANDS = ("data", "train", "evaluate", "certify", "verify", "report", "demo", "natural", "reproduce", "selftest")
 FAILING = """
 import os
 import tiny
@@ -160,3 +161,17 @@ def test_the_way_back_of_each_command(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"index": 3}\n{"index": 3}\n{"ind')
     (tmp_path / "parts" / "records-0001.jsonl").write_text('{"index": 4}\n')
     assert "2 images are kept" in way_back(["evaluate", "--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "data fetch --help", "", *(f"{name} --help" for name in COMMANDS)]
+)
+def test_a_page_that_nobody_reads_to_its_end_leaves_quietly(words: str, tmp_path: Path) -> None:
+    """As in `massmover --help | head -1`: the status that a shell gives any program whose reader has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(*words.split()), cwd=tmp_path, env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -18,7 +18,7 @@ from massmover.models import ARCHITECTURES, BUNDLED
 from massmover.training import RECIPES
 from massmover.training.recipe import ATTACKS
 
-HEAVY = ("torch", "numba", "numpy", "scipy", "ot", "matplotlib", "jinja2")
+HEAVY = ("torch", "numba", "numpy", "scipy", "ot", "matplotlib", "jinja2", "rich.progress")
 ASKED = (
     f"HEAVY = {HEAVY}"
     + """

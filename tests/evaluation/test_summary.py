@@ -41,7 +41,7 @@ def test_the_area_is_the_mean_breaking_radius_of_a_step() -> None:
 
 
 def test_smallest_radii_of_a_grid() -> None:
-    assert smallest_radii(four_images(), settings()) == {0: 0.0, 1: 0.1, 2: 0.2, 3: None}
+    assert smallest_radii(four_images()) == {0: 0.0, 1: 0.1, 2: 0.2, 3: None}
 
 
 def test_a_search_of_smallest_radii_gives_the_curve_at_any_radius() -> None:

@@ -13,7 +13,7 @@ from massmover.adapters.mover import BALL, Mover, needed
 from massmover.attacks.base import Attack
 from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, first_logits_of
-from massmover.types import Images, Labels, MassmoverError
+from massmover.types import Classifier, Images, Labels, MassmoverError
 
 EvasionAttack: Any = needed("art.attacks.attack", extra="art").EvasionAttack
 PyTorchClassifier: Any = needed("art.estimators.classification.pytorch", extra="art").PyTorchClassifier
@@ -24,7 +24,7 @@ class WassersteinAttack(EvasionAttack):
 
     attack_params = (
         *EvasionAttack.attack_params,
-        *("ball", "method", "seed", "targeted", "batch_size"),
+        *("ball", "method", "seed", "draws", "targeted", "batch_size"),
     )
     _estimator_requirements = (PyTorchClassifier,)
 
@@ -35,6 +35,7 @@ class WassersteinAttack(EvasionAttack):
         ball: WassersteinBall = BALL,
         method: str | Attack = "auto",
         seed: int = 0,
+        draws: int | None = None,
         targeted: bool = False,
         batch_size: int = 100,
     ) -> None:
@@ -43,6 +44,7 @@ class WassersteinAttack(EvasionAttack):
         self.ball = ball
         self.method = method
         self.seed = seed
+        self.draws = draws
         self.targeted = targeted
         self.batch_size = batch_size
         self._check_params()
@@ -54,16 +56,16 @@ class WassersteinAttack(EvasionAttack):
         """
         if kwargs:
             raise MassmoverError(f"Unknown setting {next(iter(kwargs))!r}: settings are given when the attack is made.")
-        mover = Mover(self.ball, self.method, self.seed)
+        mover = Mover(self.ball, self.method, self.seed, self.draws)
         images = torch.from_numpy(np.array(x, dtype=np.float32)).to(self.estimator.device)
-        with borrowed(self.estimator.model):
-            labels = self._labels(images, y)
+        with borrowed(mover.judge(self.estimator.model)):
+            labels = self._labels(mover.judge(self._logits), images, y)
             batches = zip(*(torch.split(values, self.batch_size) for values in (images, labels)), strict=True)
             adversarial = [mover.within(self._logits, *batch, targeted=self.targeted).images for batch in batches]
         found: NDArray[np.float32] = torch.cat(adversarial).cpu().numpy()
         return found
 
-    def _labels(self, images: Images, y: NDArray[Any] | None) -> Labels:
+    def _labels(self, judge: Classifier, images: Images, y: NDArray[Any] | None) -> Labels:
         """The classes of the images, or those to reach, as numbers."""
         if y is not None:
             given = np.asarray(y)
@@ -72,9 +74,7 @@ class WassersteinAttack(EvasionAttack):
         if self.targeted:
             raise MassmoverError("A targeted attack needs y, the class that each image is to be taken for.")
         with torch.no_grad():
-            answers = [
-                first_logits_of(self._logits, batch).argmax(dim=1) for batch in torch.split(images, self.batch_size)
-            ]
+            answers = [first_logits_of(judge, batch).argmax(dim=1) for batch in torch.split(images, self.batch_size)]
         return torch.cat(answers)
 
     def _check_params(self) -> None:

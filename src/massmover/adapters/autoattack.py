@@ -20,11 +20,17 @@ class WassersteinAutoAttack:
     """
 
     def __init__(
-        self, model: Classifier, *, ball: WassersteinBall, method: str | Attack = "auto", seed: int = 0
+        self,
+        model: Classifier,
+        *,
+        ball: WassersteinBall,
+        method: str | Attack = "auto",
+        seed: int = 0,
+        draws: int | None = None,
     ) -> None:
         """Choose the model, the ball and the attack; see `massmover.attack`."""
         self.model = model
-        self.mover = Mover(ball, method, seed)
+        self.mover = Mover(ball, method, seed, draws)
 
     def perturb(self, x: Images, y: Labels) -> Images:
         """Return adversarial images within the radius, and the originals where the attack failed."""
@@ -52,6 +58,7 @@ class WassersteinAutoAttack:
         adversarial = torch.cat([self.perturb(images, labels) for images, labels in batches])
         if not return_labels:
             return adversarial
-        with borrowed(self.model), torch.no_grad():
-            answers = [logits_of(self.model, images).argmax(dim=1) for images in torch.split(adversarial, bs)]
+        judge = self.mover.judge(self.model)
+        with borrowed(judge), torch.no_grad():
+            answers = [logits_of(judge, images).argmax(dim=1) for images in torch.split(adversarial, bs)]
         return adversarial, torch.cat(answers)

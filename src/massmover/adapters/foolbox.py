@@ -79,9 +79,16 @@ def distances(verdicts: Verdicts) -> PerImage:
 class WassersteinAttack(FixedEpsilonAttack):
     """Any attack of massmover at fixed epsilons; an epsilon is a radius."""
 
-    def __init__(self, *, method: str | Attack = "auto", ball: WassersteinBall = BALL, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        method: str | Attack = "auto",
+        ball: WassersteinBall = BALL,
+        seed: int = 0,
+        draws: int | None = None,
+    ) -> None:
         """Choose the attack and how mass may move; the ball's own radius does not count. See `massmover.attack`."""
-        self.mover = Mover(ball, method, seed)
+        self.mover = Mover(ball, method, seed, draws)
 
     @property
     def distance(self) -> WassersteinDistance:
@@ -98,9 +105,16 @@ class WassersteinAttack(FixedEpsilonAttack):
 class SmallestWassersteinAttack(MinimizationAttack):
     """The smallest radius of each image, by `massmover.smallest_radius`."""
 
-    def __init__(self, *, method: str | Attack = "ascent", ball: WassersteinBall = ONE_PIXEL, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        method: str | Attack = "ascent",
+        ball: WassersteinBall = ONE_PIXEL,
+        seed: int = 0,
+        draws: int | None = None,
+    ) -> None:
         """Choose the attack, and the ball at whose radius to give up; see `massmover.smallest_radius`."""
-        self.mover = Mover(ball, method, seed)
+        self.mover = Mover(ball, method, seed, draws)
 
     @property
     def distance(self) -> WassersteinDistance:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
 from massmover.attacks import AttackResult, SmallestResult, attack, smallest_radius
 from massmover.attacks.base import Attack
 from massmover.ball import WassersteinBall
-from massmover.classifier import first_logits_of
+from massmover.classifier import Drawn, first_logits_of
 from massmover.types import Classifier, Images, Labels, MassmoverError
 
 
@@ -36,6 +36,13 @@ def needed(module: str, *, extra: str) -> Any:
 BALL = WassersteinBall(0.1)
 
 
+class Chance(TypedDict):
+    """What decides what chance does."""
+
+    draws: int | None
+    seed: int
+
+
 @dataclass(frozen=True)
 class Mover:
     """How mass may move and how a place for it is looked for."""
@@ -43,16 +50,24 @@ class Mover:
     ball: WassersteinBall = BALL
     method: str | Attack = field(default="auto")
     seed: int = 0
+    draws: int | None = None  # of a model that answers by chance
 
     def within(self, model: Classifier, images: Images, labels: Labels, *, targeted: bool = False) -> AttackResult:
         """Attack within the ball; `labels` are the true classes, or those to reach if the attack is targeted."""
-        truth, aims = truth_and_aims(model, images, labels, targeted=targeted)
-        return attack(model, images, truth, targets=aims, ball=self.ball, method=self.method, seed=self.seed)
+        truth, aims = truth_and_aims(self.judge(model), images, labels, targeted=targeted)
+        return attack(model, images, truth, targets=aims, ball=self.ball, method=self.method, **self._drawn())
 
     def closest(self, model: Classifier, images: Images, labels: Labels, *, targeted: bool = False) -> SmallestResult:
         """Look for the smallest radius of each image, up to that of the ball."""
-        truth, aims = truth_and_aims(model, images, labels, targeted=targeted)
-        return smallest_radius(model, images, truth, targets=aims, ball=self.ball, method=self.method, seed=self.seed)
+        truth, aims = truth_and_aims(self.judge(model), images, labels, targeted=targeted)
+        return smallest_radius(model, images, truth, targets=aims, ball=self.ball, method=self.method, **self._drawn())
+
+    def judge(self, model: Classifier) -> Classifier:
+        """The model as success is decided: the mean over draws that no search has seen, or as it is."""
+        return model if self.draws is None else Drawn(model, draws=self.draws, seed=self.seed, judge=True)
+
+    def _drawn(self) -> Chance:
+        return {"draws": self.draws, "seed": self.seed}
 
 
 def truth_and_aims(

@@ -43,6 +43,7 @@ def card(point: dict[str, Any], *, manifest: dict[str, Any], summary: dict[str, 
         "normalisation": settings.normalisation,
         "window": settings.window,
         "attack": settings.attack,
+        "draws": settings.draws,  # of a model that answers by chance
         "images": summary["images"],
         "clean_acc": f"{100 * summary['clean_accuracy']:.2f}",
         "wasserstein_acc": f"{100 * point['accuracy']:.2f}",

@@ -18,11 +18,17 @@ class WassersteinAttack(Attack):
     """Any attack of massmover, in the default mode and in every targeted one."""
 
     def __init__(
-        self, model: Any, *, ball: WassersteinBall = BALL, method: str | MassAttack = "auto", seed: int = 0
+        self,
+        model: Any,
+        *,
+        ball: WassersteinBall = BALL,
+        method: str | MassAttack = "auto",
+        seed: int = 0,
+        draws: int | None = None,
     ) -> None:
         """Choose the ball and the attack; see `massmover.attack`."""
         super().__init__("Wasserstein", model)
-        self.mover = Mover(ball, method, seed)
+        self.mover = Mover(ball, method, seed, draws)
         self.supported_mode = ["default", "targeted"]
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.ball import WassersteinBall
-from massmover.classifier import borrowed, first_logits_of
+from massmover.classifier import Drawn, borrowed, deciding, first_logits_of, lead
 from massmover.inputs import HALVES, check_images, check_labels
 from massmover.names import ATTACKS
 from massmover.types import Classifier, Images, MassmoverError, PerImage, Watch
@@ -41,6 +41,7 @@ def attack(
     targets: Tensor | None = None,
     steps: int | None = None,
     restarts: int | None = None,
+    draws: int | None = None,
     seed: int = 0,
     backend: str | None = None,
     watch: Watch | None = None,
@@ -50,12 +51,16 @@ def attack(
     `images` (B, C, H, W) in [0, 1], `labels` (B,). `radius`, one number or one an image, is short for
     `ball=WassersteinBall(radius)`. `method` is a name or an attack with settings of its own, such as
     `PlanAscent(steps=20)`. With `targets` the classifier must answer those. `steps` and `restarts`
-    change those of the method. `backend` says who moves the mass. `watch` is called with a `Stage` as the search goes
-    on. The model is left as it was found, and nothing that was passed is written to.
+    change those of the method. `draws` is for a model that answers by chance: every gradient is that of the mean over
+    so many draws of it, and success is decided by ten times as many that the search did not see (`classifier.Drawn`).
+    `backend` says who moves the mass. `watch` is called with a `Stage` as the search goes on. The model is left as it
+    was found, and nothing that was passed is written to.
     """
     chosen = method_of(method, steps=steps, restarts=restarts)
-    asked, problem = posed(model, images, labels, ball=ball_of(ball, radius), targets=targets, backend=backend)
-    return chosen.run(asked, replace(problem, watch=watch), seed=seed)
+    searched, judge = asked(model, images, draws=draws, seed=seed)
+    problem = posed(searched, images, labels, ball=ball_of(ball, radius), targets=targets, backend=backend)
+    found = chosen.run(searched, replace(problem, watch=watch), seed=seed)
+    return found if judge is searched else replace(found, success=decided(judge, problem, found.images))
 
 
 def method_of(method: str | Attack, *, steps: int | None = None, restarts: int | None = None) -> Attack:
@@ -93,6 +98,24 @@ def ball_of(ball: WassersteinBall | None, radius: float | PerImage | None) -> Wa
     raise MassmoverError("give either radius= or ball=WassersteinBall(...), one of the two")
 
 
+def asked(model: Classifier, images: Tensor, *, draws: int | None, seed: int) -> tuple[Classifier, Classifier]:
+    """The model as a search asks it, and as success is decided; the same one unless it is drawn.
+
+    A function that was given half-precision images gets such.
+    """
+    if isinstance(images, Tensor) and images.dtype in HALVES and not isinstance(model, nn.Module):
+        model = partial(_in_dtype, model, images.dtype)
+    if draws is None:
+        return model, model
+    return Drawn(model, draws=draws, seed=seed), Drawn(model, draws=draws, seed=seed, judge=True)
+
+
+def decided(judge: Classifier, problem: Problem, images: Images) -> PerImage:
+    """Where a judge says that the attack has won, by whatever lead."""
+    with borrowed(judge):
+        return replace(problem, looking_lead=0.0).fooled(judge, images)
+
+
 def posed(
     model: Classifier,
     images: Tensor,
@@ -101,14 +124,12 @@ def posed(
     ball: WassersteinBall,
     targets: Tensor | None,
     backend: str | None,
-) -> tuple[Classifier, Problem]:
-    """The problem that the caller poses, once all parts of it are known to fit together, and the model to ask.
+) -> Problem:
+    """The problem that the caller poses, once all parts of it are known to fit together.
 
-    The model is asked once, how many classes it has. A function that was given half-precision images gets such.
+    The model is asked once, how many classes it has.
     """
     pixels = check_images(images)
-    if images.dtype in HALVES and not isinstance(model, nn.Module):
-        model = partial(_in_dtype, model, images.dtype)
     with borrowed(model), torch.no_grad():
         classes = first_logits_of(model, pixels[:1]).shape[1] if len(pixels) else None
     truth = check_labels(labels, batch=len(pixels), classes=classes).to(pixels.device)
@@ -116,7 +137,8 @@ def posed(
     if aims is not None and bool((aims == truth).any()):
         first = int(torch.nonzero(aims == truth)[0])
         raise MassmoverError(f"the target of image {first} is its own label, {int(truth[first])}: choose another class")
-    return model, Problem(ball.around(pixels, backend=backend), truth, aims)
+    leads = (lead(model.draws), lead(deciding(model.draws))) if isinstance(model, Drawn) else (0.0, 0.0)
+    return Problem(ball.around(pixels, backend=backend), truth, aims, None, *leads)
 
 
 def _in_dtype(model: Classifier, dtype: torch.dtype, images: Images) -> Tensor:

@@ -106,7 +106,7 @@ class PlanAscent:
             best = _unmoved(problem, start=torch.zeros_like(problem.images))
             best = best._replace(margin=torch.where(wrong, torch.inf, best.margin))
             for restart in range(self.restarts + 1):
-                standing = torch.nonzero(best.margin <= 0).flatten()
+                standing = torch.nonzero(best.margin <= problem.climbing_lead).flatten()
                 part = problem.select(standing)
                 start = random_potential(part.images, seed=seed + restart) if restart else torch.zeros_like(part.images)
                 part = part.called(f"ascent, restart {restart}") if restart else part
@@ -119,11 +119,12 @@ class PlanAscent:
         best = _unmoved(problem, start=start)
         part, here, found = problem, self._base(problem, start), _unmoved(problem, start=start)
         active, seen = torch.arange(len(problem), device=start.device), problem.balls.mass.new_zeros(())
+        enough = max(self.confidence, problem.climbing_lead)
         reach, block = problem.balls.within_reach(), default_block(problem.balls.backend)
         for step in range(self.steps):
             # finished images leave, a block of steps at a time: to look who is done waits for the device
             if step % block == 0:
-                standing = torch.nonzero(found.margin <= self.confidence).flatten()
+                standing = torch.nonzero(found.margin <= enough).flatten()
                 if len(standing) < len(active):
                     best.put(active, found)
                     active, part, reach = active[standing], part.select(standing), reach[standing]
@@ -137,7 +138,7 @@ class PlanAscent:
             margin, gradient = part.slope(model, move.images, loss=self.loss)
             # track
             seen = seen + margin.sum()
-            climbing = found.margin <= self.confidence
+            climbing = found.margin <= enough
             better = climbing & (margin > found.margin)
             steps = found.steps + climbing
             now = Climbed(capped, move.images, move.price, here.booked, margin.to(found.margin), steps)

@@ -26,6 +26,10 @@ class Problem:
     labels: Labels
     targets: Labels | None = None
     watch: Watch | None = None  # hears where a search is, whenever it looks which images are done
+    # The log odds by which a search has to win before it believes a model that answers by chance, on the draws of a
+    # gradient and on those that only look: what one lucky set of draws shows, the next one may not.
+    climbing_lead: float = 0.0
+    looking_lead: float = 0.0
 
     @property
     def images(self) -> Images:
@@ -55,9 +59,12 @@ class Problem:
         return replace(self, balls=self.balls.with_budget(budget))
 
     def fooled(self, model: Classifier, images: Images) -> Tensor:
-        """Where the classifier answers as the attack wants."""
+        """Where the classifier answers as the attack wants, by a lead that is to be believed."""
         with torch.no_grad():
-            return fooled(logits_of(model, images), self.labels, targets=self.targets)
+            logits = logits_of(model, images)
+        if self.looking_lead:
+            return margin_of(logits, self.labels, targets=self.targets) > self.looking_lead
+        return fooled(logits, self.labels, targets=self.targets)
 
     def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
         """The margin by which the attack has won, and the gradient of its loss with respect to the images."""

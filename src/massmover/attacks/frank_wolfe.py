@@ -59,7 +59,7 @@ class FrankWolfe:
                 better = active[margin > highest[active]]
                 best[better] = flows[better]
                 highest[active] = torch.maximum(highest[active], margin.to(highest))
-                standing = margin <= 0
+                standing = margin <= problem.climbing_lead
                 active, part, gradient = active[standing], part.select(standing), gradient[standing]
                 if step == self.steps:  # the last look only judges the last step
                     break

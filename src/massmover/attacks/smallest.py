@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from massmover.attacks.api import method_of, posed
+from massmover.attacks.api import asked, decided, method_of, posed
 from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.attacks.show import figure_of, frame_of, rows_to_show, spread, table_of
 from massmover.ball import WassersteinBall, pixel_count
@@ -46,6 +46,11 @@ class SmallestResult:
     plan: Plan
     certificate: Certificate
     backend: Backend
+
+    def where(self, success: PerImage) -> SmallestResult:
+        """The same images, of which only some count; the original itself may be one."""
+        radius = torch.where(success, self.certificate.total.to(self.radius), torch.inf)
+        return replace(self, success=success, radius=radius, lower=self.lower.minimum(radius))
 
     def accuracy_at(self, radius: float) -> float:
         """The share of images that no image found within the radius breaks."""
@@ -98,6 +103,7 @@ def smallest_radius(
     method: str | Attack = "ascent",
     rounds: int = 8,
     targets: Tensor | None = None,
+    draws: int | None = None,
     seed: int = 0,
     backend: str | None = None,
     watch: Watch | None = None,
@@ -108,18 +114,20 @@ def smallest_radius(
     most. The other arguments are those of `attack`.
     """
     chosen, limit = method_of(method), WassersteinBall(1.0) if ball is None else ball
-    asked, problem = posed(model, images, labels, ball=limit, targets=targets, backend=backend)
+    searched, judge = asked(model, images, draws=draws, seed=seed)
+    problem = posed(searched, images, labels, ball=limit, targets=targets, backend=backend)
     problem = replace(problem, watch=watch)
-    with borrowed(asked):
-        search = _Search.begin(asked, problem)
+    with borrowed(searched):
+        search = _Search.begin(searched, problem)
         for _ in range(rounds):
             open_ = search.open()
             if not len(open_):
                 break
             guess = search.next_radius(open_, first=20 / pixel_count(problem.images))
             part = problem.select(open_).with_budget(guess)
-            search.learn(open_, guess, walk_back(asked, part, chosen.run(asked, part, seed=seed)))
-    return search.answer()
+            search.learn(open_, guess, walk_back(searched, part, chosen.run(searched, part, seed=seed)))
+    found = search.answer()
+    return found if judge is searched else found.where(decided(judge, problem, found.images))
 
 
 def walk_back(model: Classifier, problem: Problem, found: AttackResult) -> AttackResult:

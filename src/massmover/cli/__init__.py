@@ -15,6 +15,9 @@ from massmover import __version__
 from massmover.cli import certify, data, demo, evaluate, natural, report, reproduce, selftest, train, verify
 from massmover.cli.screen import console, end, errors
 from massmover.interruption import INTERRUPTED
+from massmover.types import StoppedError
+
+UNREAD = 141  # what a shell reports of a program whose reader has gone: 128 + SIGPIPE
 
 
 class OneLine(TyperGroup):
@@ -38,6 +41,10 @@ class OneLine(TyperGroup):
         except typer.Abort:
             end("interrupted", back=True)
             sys.exit(INTERRUPTED)
+        except (StoppedError, SystemExit) as problem:  # the page of --help, or a line: nobody reads on, as in | head
+            if isinstance(problem.__context__, BrokenPipeError):
+                sys.exit(UNREAD)
+            raise
         except Exception as problem:  # Typer's errors share a base class whose place depends on its version
             if not hasattr(problem, "format_message"):
                 raise

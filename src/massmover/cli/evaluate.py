@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from massmover.cli import options
@@ -23,6 +22,8 @@ from massmover.ranks import Ranks, joined
 from massmover.types import MassmoverError, Stage
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from massmover.evaluation.run import Destination
     from massmover.evaluation.sanity import Check
     from massmover.evaluation.settings import Settings
@@ -63,6 +64,12 @@ def evaluate(
         int | None,
         typer.Option(
             help="Further ascents of what still stands: auto, ascent.", show_default=False, rich_help_panel=How
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            help="Average a model with randomness over so many draws.", show_default=False, rich_help_panel=How
         ),
     ] = None,
     radius: Annotated[
@@ -127,6 +134,7 @@ def evaluate(
         raise MassmoverError(f"--batch-size is {batch_size}: give 1 or more")
     options.at_least(steps, 1, option="--steps")
     options.at_least(restarts, 0, option="--restarts")
+    options.at_least(draws, 1, option="--draws")
     if seed < 0:
         raise MassmoverError(f"--seed is {seed}: give 0 or more")
     asked = options.radii(radius=radius, radius_pixels=radius_pixels, smallest=smallest)
@@ -155,6 +163,7 @@ def evaluate(
         attack=method,
         steps=steps,
         restarts=restarts,
+        draws=draws,
         radii=asked.values,
         smallest=smallest,
         **ball,

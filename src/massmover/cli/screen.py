@@ -7,17 +7,19 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from massmover.compiling import COMPILER
 from massmover.interruption import INTERRUPTED, way_back
 from massmover.ranks import ToldElsewhereError
 from massmover.types import MassmoverError, StoppedError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,6 +96,16 @@ def progress_bar(*, time_left: bool = True) -> Progress:
 
     Rich needs two steps before it names the time left; a caller with few long steps says it in the note instead.
     """
+    # Not at the top: a refused argument shows no bar.
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")]
     clocks = [TimeElapsedColumn(), TimeRemainingColumn()] if time_left else []
     return Progress(

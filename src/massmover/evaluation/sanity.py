@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,11 +15,12 @@ from massmover.classifier import borrowed, logits_of
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import Record
 from massmover.evaluation.subject import Subject, ball_for
-from massmover.types import Images, Labels
+from massmover.types import Images, Labels, Logits
 
 PROBED = 8  # images that the model is tried on before the run
 DIFFERENT = 1e-3  # relative difference of logits that arithmetic alone does not explain
 HALF = 0.5
+CHANCE = 5.0  # times the difference between two sets of draws, beyond which chance does not explain a difference
 
 
 class Check(NamedTuple):
@@ -54,6 +56,7 @@ def _radius_zero(subject: Subject, settings: Settings, images: Images, labels: L
         labels,
         ball=ball_for(settings, 0.0),
         method=settings.attack,
+        draws=subject.draws,
         seed=settings.seed,
         backend=settings.backend,
     )
@@ -65,9 +68,9 @@ def _radius_zero(subject: Subject, settings: Settings, images: Images, labels: L
 
 def _gradients(subject: Subject, images: Images, labels: Labels) -> Check:
     name = "gradients"
-    variable = images.detach().clone().requires_grad_(True)
-    with borrowed(subject.model), torch.enable_grad():
-        loss = F.cross_entropy(logits_of(subject.model, variable), labels, reduction="sum")
+    variable, model = images.detach().clone().requires_grad_(True), subject.drawn(subject.seed)
+    with borrowed(model), torch.enable_grad():
+        loss = F.cross_entropy(logits_of(model, variable), labels, reduction="sum")
         if not loss.requires_grad:
             return Check(name, False, "the model's answer carries no gradient")
         (gradient,) = torch.autograd.grad(loss, variable, allow_unused=True)
@@ -82,25 +85,42 @@ def _gradients(subject: Subject, images: Images, labels: Labels) -> Check:
 
 
 def _steady(subject: Subject, images: Images) -> Check:
-    first, second = subject.logits(images), subject.logits(images)
+    name = "steady answers"
+    first, second = subject.logits(images), _other_draws(subject, images)
+    if subject.draws is not None:
+        torn = int((first.argmax(dim=1) != second.argmax(dim=1)).sum())
+        seen = f"of {len(images)} images {torn} are answered differently by other draws"
+        return Check(name, not torn, seen + (f": --draws {subject.draws} is too few" if torn else ""))
     change = _relative(first, second)
-    return Check("steady answers", change <= DIFFERENT, f"two calls on the same images differ by {change:.1e}")
+    seen = f"two calls on the same images differ by {change:.1e}"
+    if change <= DIFFERENT:
+        return Check(name, True, seen)
+    return Check(name, False, f"{seen}: if the model is random on purpose, average it with --draws 20")
+
+
+def _other_draws(subject: Subject, images: Images) -> Logits:
+    """A second opinion: another call, and other draws where the model is drawn."""
+    return replace(subject, seed=subject.seed + 1).logits(images)
 
 
 def _batch_free(subject: Subject, images: Images) -> Check:
-    """A network in training mode (batch statistics) answers differently when images come one by one."""
+    """A network in training mode (batch statistics) answers differently when images come one by one.
+
+    So does one that is drawn, whose modes are its own affair; it may differ as much as it does between draws.
+    """
     name = "evaluation mode"
+    drawn = subject.draws is not None
     together = subject.logits(images)
+    by_chance = _relative(*(s.softmax(dim=1) for s in (together, _other_draws(subject, images)))) if drawn else 0.0
     try:
         alone = torch.cat([subject.logits(images[row : row + 1]) for row in range(len(images))])
     except (ValueError, RuntimeError) as problem:  # batch normalisation refuses a single image in training mode
         return Check(name, False, f"the model refuses a single image ({str(problem).splitlines()[0]})")
-    change = _relative(together, alone)
-    training = any(module.training for module in subject.model.modules())
+    change = _relative(together.softmax(dim=1), alone.softmax(dim=1)) if drawn else _relative(together, alone)
+    training = not drawn and any(module.training for module in subject.model.modules())
     seen = f"answers for a batch and for its images one by one differ by {change:.1e}"
-    return Check(
-        name, change <= DIFFERENT and not training, seen + ("; the model is in training mode" if training else "")
-    )
+    alike = change <= max(DIFFERENT, CHANCE * by_chance)
+    return Check(name, alike and not training, seen + ("; the model is in training mode" if training else ""))
 
 
 def _relative(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -109,7 +129,8 @@ def _relative(first: torch.Tensor, second: torch.Tensor) -> float:
 
 
 def _logits(subject: Subject, images: Images) -> Check:
-    scores = subject.logits(images)
+    with torch.no_grad(), borrowed(subject.drawn(subject.seed)):
+        scores = logits_of(subject.model, images)  # of one draw: those of a mean are no longer the model's own
     softmax = bool((scores >= 0).all()) and bool(((scores.sum(dim=1) - 1).abs() < 1e-4).all())
     seen = "the scores are positive and add up to 1" if softmax else "the scores are no probabilities"
     return Check("logits", not softmax, seen)

@@ -30,6 +30,8 @@ class Choice:
     start: int = 0
     count: int | None = None  # None takes all from the first on
     device: str = "auto"
+    draws: int | None = None  # of a model that answers by chance; None for one that does not
+    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,6 @@ class Settings(Choice):
     power: float = 1.0
     targeted: bool = False
     eight_bit: bool = False
-    seed: int = 0
     batch_size: int = 100
     backend: Backend | None = None  # who moves the mass; None for the fastest there is
     save_examples: int | None = 100  # None keeps every success
@@ -58,6 +59,10 @@ class Settings(Choice):
             raise MassmoverError(f"radii are {list(self.radii)}: give finite numbers, 0 or larger")
         if list(self.radii) != sorted(set(self.radii)):
             raise MassmoverError("radii must increase")
+        if self.certify and self.draws is not None:
+            raise MassmoverError(
+                "--certify proves nothing about a model that answers by chance: leave it out, or --draws"
+            )
 
     @property
     def numbers(self) -> range:

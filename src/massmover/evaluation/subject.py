@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from massmover import data
 from massmover.ball import WassersteinBall
-from massmover.classifier import borrowed, first_logits_of, logits_of
+from massmover.classifier import Drawn, borrowed, first_logits_of, logits_of
 from massmover.data import ImageSet
 from massmover.evaluation.settings import Choice, Settings, same_scores
 from massmover.inputs import check_labels
 from massmover.memory import free_memory
-from massmover.models import load_model
+from massmover.models.loading import as_built, load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
 
 FINGERPRINTED = 4  # images whose scores tell one model from another
@@ -35,6 +35,8 @@ class Subject:
     start: int  # number of the first of them in the whole set
     device: torch.device
     notes: tuple[str, ...] = ()  # what was done to make the weights fit, for the command line to say
+    draws: int | None = None  # over which a model that answers by chance is averaged
+    seed: int = 0  # of the draws
 
     def pixels(self, batch: range) -> Images:
         """Images by their numbers in the whole set, in [0, 1], on the device."""
@@ -50,9 +52,14 @@ class Subject:
         return self.images.images[0].numel()
 
     def logits(self, images: Images) -> Logits:
-        """The model's scores, in eval mode, without gradients."""
-        with torch.no_grad(), borrowed(self.model):
-            return logits_of(self.model, images)
+        """The model's scores, in eval mode, without gradients; of a drawn one by the same draws each time."""
+        judge = self.drawn(self.seed, judge=True)
+        with torch.no_grad(), borrowed(judge):
+            return logits_of(judge, images)
+
+    def drawn(self, seed: int, *, judge: bool = False) -> nn.Module:
+        """The model averaged over its draws, or as it is."""
+        return self.model if self.draws is None else Drawn(self.model, draws=self.draws, seed=seed, judge=judge)
 
     def predictions(self, images: Images) -> Labels:
         """The class of the largest score."""
@@ -114,10 +121,19 @@ def load_subject(choice: Choice) -> Subject:
             "so these are all"
         )
     with naming("--weights" if choice.weights else "--model"):
-        network = load_model(
+        load = load_model if choice.draws is None else as_built
+        network = load(
             choice.model, weights=choice.weights, mean=choice.mean, std=choice.std, device=place, tell=notes.append
         )
-    subject = Subject(model=network, images=chosen, start=choice.start, device=place, notes=tuple(notes))
+    subject = Subject(
+        model=network,
+        images=chosen,
+        start=choice.start,
+        device=place,
+        notes=tuple(notes),
+        draws=choice.draws,
+        seed=choice.seed,
+    )
     _check_pair(subject, choice)
     return subject
 
@@ -133,8 +149,9 @@ def _slice(whole: ImageSet, *, start: int, count: int | None) -> ImageSet:
 def _check_pair(subject: Subject, choice: Choice) -> None:
     first = range(subject.start, subject.start + 1)
     pixels = subject.pixels(first)
-    with naming(f"--model {choice.model}, --data {choice.data}"), borrowed(subject.model), torch.no_grad():
-        logits = first_logits_of(subject.model, pixels)
+    model = subject.drawn(choice.seed)
+    with naming(f"--model {choice.model}, --data {choice.data}"), borrowed(model), torch.no_grad():
+        logits = first_logits_of(model, pixels)
     with naming("--data"):
         check_labels(subject.images.labels, batch=len(subject.images), classes=logits.shape[1])
 
@@ -183,7 +200,8 @@ def fitting_batch_size(subject: Subject, settings: Settings, *, processes: int) 
     window = settings.window
     reach_down, reach_across = (side - 1 if window is None else min(window // 2, side - 1) for side in (height, width))
     moves = (2 * reach_down + 1) * (2 * reach_across + 1)
-    per_image = channels * height * width * (moves * 8 * 6 + 4 * 200)  # six copies of a float64 plan, and the network
+    network = 4 * 200 * (subject.draws or 1)  # the draws of a gradient are held at once
+    per_image = channels * height * width * (moves * 8 * 6 + network)  # six copies of a float64 plan, and the network
     on_card = subject.device.type == "cuda"
     free = torch.cuda.mem_get_info(subject.device)[0] if on_card else free_memory() // processes
     soon_judged = max(BATCH_NUMBERS // subject.numbers_per_image, torch.get_num_threads())

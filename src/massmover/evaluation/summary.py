@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import Record
+
+# When an image is broken: by any wrong answer, which is what accuracy counts, or by its target.
+Goal = Literal["wrong", "target"]
 
 
 def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_image: int) -> dict[str, Any]:
@@ -100,14 +103,24 @@ def eight_bit_counts(records: Sequence[Record]) -> dict[str, int]:
     return {"successes": len(tried), "survive": sum(bool(record.eight_bit) for record in tried)}
 
 
-def smallest_radii(records: Sequence[Record], settings: Settings) -> dict[int, float | None]:
-    """Per image, the smallest radius at which it is broken: 0 for a clean mistake, None if it never was."""
+def smallest_radii(records: Sequence[Record], goal: Goal = "wrong") -> dict[int, float | None]:
+    """Per image, the smallest radius at which a goal is met: 0 where the original meets it, None if it never was."""
     found: dict[int, float | None] = {}
     for record in sorted(records, key=lambda record: record.radius):
-        if record.clean_mistake and not settings.targeted:
+        if meets_unmoved(record, goal):
             found[record.index] = 0.0
-        elif record.success and found.get(record.index) is None:
+        elif meets(record, goal) and found.get(record.index) is None:
             found[record.index] = record.radius
         else:
             found.setdefault(record.index, None)
     return found
+
+
+def meets(record: Record, goal: Goal) -> bool:
+    """Whether the example of a record is proven and answered as the goal says."""
+    return record.misled if goal == "wrong" else record.success
+
+
+def meets_unmoved(record: Record, goal: Goal) -> bool:
+    """Whether the original is answered as the goal says."""
+    return record.clean_mistake if goal == "wrong" else record.prediction_before == record.target

@@ -53,6 +53,19 @@ def load_model(
     normalised images; it is then wrapped in `Normalised`.  `tell` hears in one line what was
     done to make weights fit: which part of a checkpoint was taken, which prefix dropped.
     """
+    return as_built(name, weights=weights, mean=mean, std=std, device=device, tell=tell).eval()
+
+
+def as_built(
+    name: str,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: torch.device | str | None = None,
+    tell: Callable[[str], None] = lambda note: None,
+) -> nn.Module:
+    """`load_model`, but what a function of your own returns keeps its modes: they say what is random in it."""
     if (mean is None) != (std is None):
         raise MassmoverError(f"Mean and std belong together; only {'mean' if std is None else 'std'} was given.")
     if name in BUNDLED or name in CERTIFIED:
@@ -94,7 +107,8 @@ def load_model(
             tell(note)
     if mean is not None and std is not None:
         model = Normalised(model, mean, std)
-    return moved(model, device=device).eval()
+    placed = moved(model, device=device)
+    return placed if is_address(name) and ":" in name else placed.eval()
 
 
 def bundled_model(name: str) -> nn.Module:

@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from massmover.evaluation.summary import Goal
 from massmover.paper import VICTIMS
 from massmover.report.intervals import percent
 from massmover.report.published import RADII_PIXELS, PaperCurve, curves_for
 from massmover.report.runs import Run
 from massmover.report.svg import Frame, RadiusScale, element, path_of, words
+
+GOALS: dict[Goal, str] = {"wrong": "answered wrongly", "target": "target reached"}
+STOOD: dict[Goal, str] = {"wrong": "never answered wrongly", "target": "target never reached"}
 
 
 class Bar(NamedTuple):
@@ -145,9 +149,9 @@ def _grid(frame: Frame, scale: RadiusScale) -> Markup:
     return element("g", *pieces)
 
 
-def breaking_bars(run: Run) -> list[Bar]:
+def breaking_bars(run: Run, goal: Goal = "wrong") -> list[Bar]:
     """How many images break in each interval of radii."""
-    radii = run.breaking()
+    radii = run.breaking(goal)
     edges = [float(point["radius_pixels"]) for point in run.summary["accuracy"] if point["radius_pixels"] > 0]
     found = [radius for radius in radii.values() if radius is not None and radius > 0]
     mistakes = sum(radius == 0 for radius in radii.values())
@@ -161,9 +165,9 @@ def breaking_bars(run: Run) -> list[Bar]:
     return [*bars, Bar(f"> {number(edges[-1] if edges else 0)}", standing, "standing")]
 
 
-def breaking_chart(run: Run, *, width: int, height: int) -> Markup:
+def breaking_chart(run: Run, goal: Goal = "wrong", *, width: int, height: int) -> Markup:
     """The distribution of smallest radii as bars."""
-    bars = breaking_bars(run)
+    bars = breaking_bars(run, goal)
     frame = Frame(left=14, top=24, right=width - 14, bottom=height - 46)
     highest = max(max(bar.images for bar in bars), 1)
     step = frame.width / len(bars)
@@ -172,7 +176,7 @@ def breaking_chart(run: Run, *, width: int, height: int) -> Markup:
     for place, bar in enumerate(bars):
         tall = frame.height * bar.images / highest
         x = frame.left + place * step
-        tip = f"{bar.images} images: {TIPS[bar.kind].format(bar.name)}"
+        tip = f"{bar.images} images: {TIPS[goal][bar.kind].format(bar.name)}"
         box = element(
             "rect",
             x=x + step * 0.1,
@@ -189,12 +193,19 @@ def breaking_chart(run: Run, *, width: int, height: int) -> Markup:
         pieces.append(words(middle, frame.bottom + 18, name, text_anchor="middle"))
     centre = (frame.left + frame.right) / 2
     pieces.append(words(centre, frame.bottom + 38, "smallest radius × pixels", text_anchor="middle", class_="axis"))
-    label = "Distribution of smallest radii"
+    label = f"Distribution of smallest radii, {GOALS[goal]}"
     return element("svg", *pieces, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_="chart")
 
 
 TIPS = {
-    "mistake": "wrong before anything moved",
-    "broken": "smallest breaking radius {}",
-    "standing": "not broken, radius {}",
+    "wrong": {
+        "mistake": "wrong before anything moved",
+        "broken": "smallest breaking radius {}",
+        "standing": "not broken, radius {}",
+    },
+    "target": {
+        "mistake": "answered as the target before anything moved",
+        "broken": "smallest radius that reaches the target {}",
+        "standing": "target not reached, radius {}",
+    },
 }

@@ -69,12 +69,18 @@ def class_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def image_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One line for every run and image; no radius where nothing broke it."""
+    """One line for every run and image; no radius where nothing broke it. A targeted attack has a radius of its own."""
     lines = []
+    targeted = any(run.settings.targeted for run in runs)
     for run in runs:
-        breaking = run.breaking()
+        breaking, led = run.breaking(), run.breaking("target")
         for index, record in run.verdicts().items():
             radius = breaking[index]
+            aimed = {
+                "target": record.target,
+                "target_radius": _pixels(led[index], run),
+                "target_radius_pixels": led[index],
+            }
             lines.append(
                 {
                     "run": run.name,
@@ -82,16 +88,22 @@ def image_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     "label": record.label,
                     "class": run.class_name(record.label),
                     "answer_clean": record.prediction_before,
-                    "answer": record.prediction_after if record.success else record.prediction_before,
-                    "smallest_radius": None if radius is None else radius / run.scale,
+                    "answer": record.prediction_after if record.misled else record.prediction_before,
+                    "smallest_radius": _pixels(radius, run),
                     "smallest_radius_pixels": radius,
                     "cost": record.cost,
                     "distance": record.distance,
                     "margin_before": record.margin_before,
                     "margin": record.margin,
+                    **(aimed if targeted else {}),
                 }
             )
     return lines
+
+
+def _pixels(radius: float | None, run: Run) -> float | None:
+    """A radius x pixels as a radius."""
+    return None if radius is None else radius / run.scale
 
 
 def everything(runs: Sequence[Run]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ mpl.use("Agg")  # files only: no window, no display needed
 from matplotlib.figure import Figure
 
 from massmover.drawing import draw_example, name_panels
+from massmover.evaluation.summary import Goal
 from massmover.report import charts, gallery
 from massmover.report.palette import colours
 from massmover.report.published import RADII_PIXELS
@@ -30,8 +31,10 @@ def write_figures(runs: Sequence[Run], folder: Path, *, paper: bool = False) -> 
     drawn: dict[str, Figure] = {"accuracy": accuracy_figure(runs, paper=paper)}
     for run in runs:
         tail = f"-{run.name.replace('/', '-')}" if len(runs) > 1 else ""
-        drawn[f"smallest-radii{tail}"] = breaking_figure(run)
-        drawn[f"confusion{tail}"] = confusion_figure(run)
+        for goal in run.goals:
+            end = f"{'-target' if goal == 'target' else ''}{tail}"
+            drawn[f"smallest-radii{end}"] = breaking_figure(run, goal)
+            drawn[f"confusion{end}"] = confusion_figure(run, goal)
         if gallery.available([run]):
             drawn[f"examples{tail}"] = examples_figure(run)
     written = []
@@ -63,26 +66,27 @@ def accuracy_figure(runs: Sequence[Run], *, paper: bool = False) -> Figure:
     return figure
 
 
-def breaking_figure(run: Run) -> Figure:
+def breaking_figure(run: Run, goal: Goal = "wrong") -> Figure:
     """How many images break in each interval of radii."""
     figure = Figure(figsize=(6.4, 3.0))
     axes = figure.add_subplot()
-    bars = charts.breaking_bars(run)
+    bars = charts.breaking_bars(run, goal)
     drawn = axes.bar(
         [bar.name for bar in bars], [bar.images for bar in bars], color=[BAR_COLOURS[bar.kind] for bar in bars]
     )
     axes.bar_label(drawn, fontsize=8)
-    axes.set(xlabel="smallest radius × pixels", ylabel="images")
+    reached = ", target reached" if goal == "target" else ""
+    axes.set(xlabel=f"smallest radius × pixels{reached}", ylabel="images")
     _bare(axes)
     return figure
 
 
-def confusion_figure(run: Run) -> Figure:
+def confusion_figure(run: Run, goal: Goal = "wrong") -> Figure:
     """Labels against answers at the largest radius."""
     figure = Figure(figsize=(5.0, 4.6))
     axes = figure.add_subplot()
     classes = run.classes
-    counts = run.confusion(None if run.settings.smallest else run.settings.radii[-1])
+    counts = run.confusion(None if run.settings.smallest else run.settings.radii[-1], goal)
     table = [[counts[label, answer] for answer in classes] for label in classes]
     axes.imshow(table, cmap="Blues", vmax=1.6 * max(1, max(map(max, table))))
     for row, label in enumerate(classes):
@@ -90,7 +94,8 @@ def confusion_figure(run: Run) -> Figure:
             if counts[label, answer] and len(classes) <= 20:
                 axes.text(column, row, str(counts[label, answer]), ha="center", va="center", fontsize=8)
     places = range(len(classes))
-    axes.set(xlabel="answer under attack", ylabel="label", xticks=places, yticks=places)
+    reached = ", targets reached" if goal == "target" else ""
+    axes.set(xlabel=f"answer under attack{reached}", ylabel="label", xticks=places, yticks=places)
     slant = 90 if run.class_names else 0
     axes.set_xticklabels([run.class_name(label) for label in classes], rotation=slant)
     axes.set_yticklabels([run.class_name(label) for label in classes])

@@ -45,7 +45,7 @@ def cards(runs: Sequence[Run], *, limit: int = CARDS) -> list[Card]:
     found: list[Card] = []
     for place, run in enumerate(runs):
         number = place + 1 if len(runs) > 1 else None
-        verdicts = run.verdicts()
+        verdicts = run.verdicts(run.goals[-1])  # what is saved has reached its target
         for record, row in turns(run)[: max(1, limit // len(runs))]:
             first = verdicts[record.index].radius == record.radius
             found.append(_card(run, record, row, number=number, first=first))

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from massmover.evaluation.settings import option_name
+from massmover.evaluation.summary import Goal
 from massmover.files import replace_file
 from massmover.report import charts, comparison, downloads, gallery, palette
 from massmover.report.intervals import percent, wilson
@@ -80,7 +81,9 @@ def page(runs: Sequence[Run], *, paper: bool = False) -> str:
             accuracy_narrow=charts.accuracy_chart(runs, width=350, height=320, paper=curves),
             brackets=[_bracket(run) for run in runs if "contradictions" in run.summary],
             paper=curves,
-            breaking=[_breaking(run) for run in runs],
+            breaking=[_breaking(run, goal) for run in runs for goal in run.goals],
+            stood=charts.STOOD,
+            targeted=any(run.settings.targeted for run in runs),
             classes=[worst_classes(run) for run in runs],
             confusions=[table for run in runs for table in confusions(run, several=several)],
             cards=shown,
@@ -107,21 +110,27 @@ def _bracket(run: Run) -> dict[str, Any]:
     }
 
 
-def _breaking(run: Run) -> dict[str, Any]:
+def _breaking(run: Run, goal: Goal) -> dict[str, Any]:
     return {
         "name": run.name,
-        "wide": charts.breaking_chart(run, width=860, height=260),
-        "narrow": charts.breaking_chart(run, width=350, height=240),
+        "goal": charts.GOALS[goal] if len(run.goals) > 1 else "",
+        "wide": charts.breaking_chart(run, goal, width=860, height=260),
+        "narrow": charts.breaking_chart(run, goal, width=350, height=240),
     }
 
 
 def confusions(run: Run, *, several: bool) -> list[Confusion]:
-    """A table per radius; for a search of smallest radii one table over all images."""
+    """A table per radius; for a search of smallest radii one table over all images.
+
+    A targeted run has each of them twice, targets reached first: the page opens with the last one.
+    """
     radii: list[float | None] = [None] if run.settings.smallest else list(run.settings.radii)
     tables = []
-    for radius in radii:
-        name = "smallest radius" if radius is None else f"radius × pixels {charts.number(radius * run.scale)}"
-        tables.append(confusion(run, run.confusion(radius), name=f"{run.name}, {name}" if several else name))
+    for goal in reversed(run.goals):
+        for radius in radii:
+            name = "smallest radius" if radius is None else f"radius × pixels {charts.number(radius * run.scale)}"
+            name += f", {charts.GOALS[goal]}" if len(run.goals) > 1 else ""
+            tables.append(confusion(run, run.confusion(radius, goal), name=f"{run.name}, {name}" if several else name))
     return tables
 
 

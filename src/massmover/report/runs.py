@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from massmover.evaluation.settings import Settings, settings_from_json
 from massmover.evaluation.store import Record, RunFolder, read_json, read_records
-from massmover.evaluation.summary import smallest_radii
+from massmover.evaluation.summary import Goal, meets, meets_unmoved, smallest_radii
 from massmover.report.classes import class_names
 from massmover.report.intervals import Interval, wilson
 from massmover.types import MassmoverError
@@ -73,11 +73,16 @@ class Run:
         """The 95 % interval of an accuracy measured on the images of this run."""
         return wilson(round(accuracy * self.images), self.images)
 
-    def verdicts(self) -> dict[int, Record]:
-        """Per image the record that decides: its first success, or else its last failure."""
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """When an image counts as broken; a targeted run has two answers to that."""
+        return ("wrong", "target") if self.settings.targeted else ("wrong",)
+
+    def verdicts(self, goal: Goal = "wrong") -> dict[int, Record]:
+        """Per image the record that decides: the first that meets the goal, or else the last."""
         found: dict[int, Record] = {}
         for record in sorted(self.records, key=lambda record: (record.index, record.radius)):
-            if record.index not in found or not found[record.index].success:
+            if record.index not in found or not meets(found[record.index], goal):
                 found[record.index] = record
         return found
 
@@ -95,9 +100,10 @@ class Run:
             rows.append(ClassRow(label, len(here), tuple(right)))
         return rows
 
-    def survivors(self) -> list[Record]:
+    def survivors(self, goal: Goal = "wrong") -> list[Record]:
         """Images that stood at the largest radius, those that came closest to breaking first."""
-        standing = [record for record in self.verdicts().values() if not (record.success or record.clean_mistake)]
+        decisive = self.verdicts(goal).values()
+        standing = [record for record in decisive if not (meets(record, goal) or meets_unmoved(record, goal))]
         known = [record for record in standing if record.margin is not None]
         return sorted(known, key=lambda record: (record.margin, record.index))
 
@@ -106,18 +112,20 @@ class Run:
         points = [(float(point["radius_pixels"]), float(point["accuracy"])) for point in self.summary["accuracy"]]
         return [(0.0, float(self.summary["clean_accuracy"])), *(point for point in points if point[0] > 0)]
 
-    def breaking(self) -> dict[int, float | None]:
-        """Per image, the smallest radius x pixels that broke it: 0 for a clean mistake, None if none did."""
-        found = smallest_radii(self.records, self.settings)
+    def breaking(self, goal: Goal = "wrong") -> dict[int, float | None]:
+        """Per image, the smallest radius x pixels that broke it: 0 where nothing had to move, None if none did."""
+        found = smallest_radii(self.records, goal)
         return {index: None if radius is None else radius * self.scale for index, radius in found.items()}
 
-    def confusion(self, radius: float | None) -> Counter[tuple[int, int]]:
-        """How often each label was answered as each class, at a radius; None takes every record."""
-        here = [record for record in self.records if radius is None or record.radius == radius]
-        counted = [
-            (record.label, record.prediction_after if record.success else record.prediction_before) for record in here
-        ]
-        return Counter(counted)
+    def confusion(self, radius: float | None, goal: Goal = "wrong") -> Counter[tuple[int, int]]:
+        """How often each label was answered as each class, within a radius; None for any."""
+        answers: dict[int, tuple[int, int]] = {}
+        for record in sorted(self.records, key=lambda record: record.radius):
+            if radius is None or record.radius <= radius:
+                answers.setdefault(record.index, (record.label, record.prediction_before))
+                if meets(record, goal):
+                    answers[record.index] = (record.label, record.prediction_after)
+        return Counter(answers.values())
 
 
 def load_runs(folders: Sequence[Path], *, names: tuple[str, ...] = ()) -> list[Run]:
