@@ -62,19 +62,24 @@ class WassersteinBall:
         """The same threat at another radius."""
         return replace(self, radius=radius)
 
-    def around(self, images: Images, *, backend: str | None = None) -> Balls:
-        """One ball around each image, once memory is known to hold what moves one of them."""
+    def around(self, images: Images, *, mask: Images | None = None, backend: str | None = None) -> Balls:
+        """One ball around each image, once memory is known to hold what moves one of them.
+
+        With a mask, which is True where mass may move, they are balls around what may move: frozen pixels hold no mass
+        in them and take none, while a move costs what it costs in the whole image.
+        """
         self._check_room(images)
         if isinstance(self.radius, Tensor):
             budget = check_radius(self.radius, batch=len(images)).to(images.device, torch.float64).expand(len(images))
         else:
             budget = images.new_full((len(images),), self.radius, dtype=torch.float64)
         return Balls(
-            originals=images,
+            originals=images if mask is None else images * mask,
             budget=budget,
             weights=self.weights(images),
             window=self.moves(images),
             backend=backend_for(images, wanted=backend),
+            closed=None if mask is None else ~mask,
         )
 
     def moves(self, images: Images) -> Window:
@@ -119,13 +124,20 @@ class Balls:
     weights: PerChannel  # float64: cost of a unit of mass times distance
     window: Window
     backend: Backend  # who moves the mass
+    closed: Images | None = None  # bool: where no mass may arrive (there is none either)
 
     def __len__(self) -> int:
         return len(self.originals)
 
     def select(self, index: Tensor | slice) -> Balls:
         """The balls of some of the images."""
-        return replace(self, originals=self.originals[index], budget=self.budget[index], weights=self.weights[index])
+        return replace(
+            self,
+            originals=self.originals[index],
+            budget=self.budget[index],
+            weights=self.weights[index],
+            closed=None if self.closed is None else self.closed[index],
+        )
 
     def with_budget(self, budget: PerImage) -> Balls:
         """Balls around the same images with other radii."""
@@ -146,7 +158,8 @@ class Balls:
         rows, columns = self.window.rows, self.window.columns
         held = (self.originals > 0).to(self.originals.dtype)
         held = F.max_pool2d(held, (2 * rows + 1, 1), stride=1, padding=(rows, 0))
-        return F.max_pool2d(held, (1, 2 * columns + 1), stride=1, padding=(0, columns))
+        reached = F.max_pool2d(held, (1, 2 * columns + 1), stride=1, padding=(0, columns))
+        return reached if self.closed is None else reached * ~self.closed
 
     def staying(self, *, dtype: torch.dtype) -> Flows:
         """The plan that moves nothing."""

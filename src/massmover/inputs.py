@@ -137,6 +137,30 @@ def check_radius(radius: float | PerImage, *, batch: int | None = None) -> float
     return radius if radius.is_floating_point() else radius.float()
 
 
+def check_mask(mask: Tensor, images: Images) -> Images:
+    """Return a mask as booleans of the images' shape, once it says of every pixel whether its mass may move."""
+    if not isinstance(mask, Tensor):
+        raise MassmoverError(
+            f"The mask must be a torch tensor, True where mass may move; got {type(mask).__name__}. "
+            "Use torch.as_tensor(mask)."
+        )
+    if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
+        raise MassmoverError(
+            "The mask must hold True where mass may move and False where a pixel is frozen (or 1 and 0); it holds "
+            f"other numbers, from {mask.min().item():g} to {mask.max().item():g}. Use mask > 0.5."
+        )
+    try:
+        if mask.ndim not in (2, 3, 4):
+            raise RuntimeError
+        return mask.detach().bool().to(images.device).expand(images.shape)
+    except RuntimeError:
+        rows = tuple(images.shape[-2:])
+        raise MassmoverError(
+            f"The mask has shape {tuple(mask.shape)} and the images {tuple(images.shape)}: give {rows} for all images, "
+            f"or one an image, ({len(images)}, 1, {rows[0]}, {rows[1]})."
+        ) from None
+
+
 def check_settings(value: object, *, whole: Mapping[str, int], positive: Sequence[str] = ()) -> None:
     """Raise unless some fields of a value are whole numbers from a least one on, and others positive numbers."""
     kind = type(value).__name__

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.ball import WassersteinBall
 from massmover.classifier import Drawn, borrowed, deciding, first_logits_of, lead
-from massmover.inputs import HALVES, check_images, check_labels
+from massmover.inputs import HALVES, check_images, check_labels, check_mask
 from massmover.names import ATTACKS
 from massmover.types import Classifier, Images, MassmoverError, PerImage, Watch
 
@@ -39,6 +39,7 @@ def attack(
     radius: float | PerImage | None = None,
     method: str | Attack = "auto",
     targets: Tensor | None = None,
+    mask: Tensor | None = None,
     steps: int | None = None,
     restarts: int | None = None,
     draws: int | None = None,
@@ -50,17 +51,21 @@ def attack(
 
     `images` (B, C, H, W) in [0, 1], `labels` (B,). `radius`, one number or one an image, is short for
     `ball=WassersteinBall(radius)`. `method` is a name or an attack with settings of its own, such as
-    `PlanAscent(steps=20)`. With `targets` the classifier must answer those. `steps` and `restarts`
-    change those of the method. `draws` is for a model that answers by chance: every gradient is that of the mean over
+    `PlanAscent(steps=20)`. With `targets` the classifier must answer those. `mask` is True where mass may move, (H, W)
+    for all images or one an image: other pixels neither send nor receive. `steps` and `restarts` change those of the
+    method. `draws` is for a model that answers by chance: every gradient is that of the mean over
     so many draws of it, and success is decided by ten times as many that the search did not see (`classifier.Drawn`).
     `backend` says who moves the mass. `watch` is called with a `Stage` as the search goes on. The model is left as it
     was found, and nothing that was passed is written to.
     """
     chosen = method_of(method, steps=steps, restarts=restarts)
     searched, judge = asked(model, images, draws=draws, seed=seed)
-    problem = posed(searched, images, labels, ball=ball_of(ball, radius), targets=targets, backend=backend)
+    problem = posed(searched, images, labels, ball=ball_of(ball, radius), targets=targets, mask=mask, backend=backend)
     found = chosen.run(searched, replace(problem, watch=watch), seed=seed)
-    return found if judge is searched else replace(found, success=decided(judge, problem, found.images))
+    if judge is not searched:
+        found = replace(found, success=decided(judge, problem, found.images))
+    moved, plan = problem.whole(found.images, found.plan)
+    return replace(found, images=moved, plan=plan)
 
 
 def method_of(method: str | Attack, *, steps: int | None = None, restarts: int | None = None) -> Attack:
@@ -123,6 +128,7 @@ def posed(
     *,
     ball: WassersteinBall,
     targets: Tensor | None,
+    mask: Tensor | None = None,
     backend: str | None,
 ) -> Problem:
     """The problem that the caller poses, once all parts of it are known to fit together.
@@ -138,7 +144,15 @@ def posed(
         first = int(torch.nonzero(aims == truth)[0])
         raise MassmoverError(f"the target of image {first} is its own label, {int(truth[first])}: choose another class")
     leads = (lead(model.draws), lead(deciding(model.draws))) if isinstance(model, Drawn) else (0.0, 0.0)
-    return Problem(ball.around(pixels, backend=backend), truth, aims, None, *leads)
+    free = None if mask is None else check_mask(mask, pixels)
+    return Problem(
+        balls=ball.around(pixels, mask=free, backend=backend),
+        labels=truth,
+        targets=aims,
+        held=None if free is None else pixels * ~free,
+        climbing_lead=leads[0],
+        looking_lead=leads[1],
+    )
 
 
 def _in_dtype(model: Classifier, dtype: torch.dtype, images: Images) -> Tensor:

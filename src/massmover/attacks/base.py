@@ -25,6 +25,7 @@ class Problem:
     balls: Balls
     labels: Labels
     targets: Labels | None = None
+    held: Images | None = None  # mass that may not move: what the balls are around goes without it
     watch: Watch | None = None  # hears where a search is, whenever it looks which images are done
     # The log odds by which a search has to win before it believes a model that answers by chance, on the draws of a
     # gradient and on those that only look: what one lucky set of draws shows, the next one may not.
@@ -33,7 +34,7 @@ class Problem:
 
     @property
     def images(self) -> Images:
-        """The original images."""
+        """The original images, without mass that may not move."""
         return self.balls.originals
 
     def __len__(self) -> int:
@@ -42,7 +43,12 @@ class Problem:
     def select(self, index: Tensor) -> Problem:
         """The problem of some of the images."""
         targets = None if self.targets is None else self.targets[index]
-        return replace(self, balls=self.balls.select(index), labels=self.labels[index], targets=targets)
+        held = None if self.held is None else self.held[index]
+        return replace(self, balls=self.balls.select(index), labels=self.labels[index], targets=targets, held=held)
+
+    def shown(self, images: Images) -> Images:
+        """Images as the classifier sees them: with the mass that may not move."""
+        return images if self.held is None else images + self.held.to(images)
 
     def tell(self, attack: str, *, step: int, steps: int, standing: int) -> None:
         """Say where a search is to whoever watches; all of it is known without asking a device."""
@@ -61,15 +67,23 @@ class Problem:
     def fooled(self, model: Classifier, images: Images) -> Tensor:
         """Where the classifier answers as the attack wants, by a lead that is to be believed."""
         with torch.no_grad():
-            logits = logits_of(model, images)
+            logits = logits_of(model, self.shown(images))
         if self.looking_lead:
             return margin_of(logits, self.labels, targets=self.targets) > self.looking_lead
         return fooled(logits, self.labels, targets=self.targets)
 
     def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
         """The margin by which the attack has won, and the gradient of its loss with respect to the images."""
-        logits, gradient = gradient_of(model, images, self.labels, name=loss, targets=self.targets)
+        logits, gradient = gradient_of(model, self.shown(images), self.labels, name=loss, targets=self.targets)
         return margin_of(logits, self.labels, targets=self.targets), gradient
+
+    def whole(self, images: Images, plan: Plan) -> tuple[Images, Plan]:
+        """Images and plans of an answer with the mass that may not move, which stays."""
+        if self.held is None:
+            return images, plan
+        flows = plan.flows.clone()
+        flows[:, :, 0] += self.held.to(flows)
+        return self.shown(images), Plan(window=plan.window, flows=flows)
 
     def answer(self, model: Classifier, proof: Repaired, *, steps: PerImage) -> AttackResult:
         """What an attack returns: success is decided on the very images that are returned."""

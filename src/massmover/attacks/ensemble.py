@@ -64,6 +64,6 @@ class Ensemble:
     def _runners_up(self, model: Classifier, problem: Problem) -> list[Labels]:
         """The most likely wrong classes of each image, one tensor of labels per rank."""
         with torch.no_grad():
-            logits = logits_of(model, problem.images).scatter(1, problem.labels[:, None], -torch.inf)
+            logits = logits_of(model, problem.shown(problem.images)).scatter(1, problem.labels[:, None], -torch.inf)
         ranks = logits.argsort(dim=1, descending=True, stable=True)
         return [ranks[:, rank] for rank in range(min(self.runners_up, logits.shape[1] - 1))]

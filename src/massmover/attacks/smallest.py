@@ -103,6 +103,7 @@ def smallest_radius(
     method: str | Attack = "ascent",
     rounds: int = 8,
     targets: Tensor | None = None,
+    mask: Tensor | None = None,
     draws: int | None = None,
     seed: int = 0,
     backend: str | None = None,
@@ -115,7 +116,7 @@ def smallest_radius(
     """
     chosen, limit = method_of(method), WassersteinBall(1.0) if ball is None else ball
     searched, judge = asked(model, images, draws=draws, seed=seed)
-    problem = posed(searched, images, labels, ball=limit, targets=targets, backend=backend)
+    problem = posed(searched, images, labels, ball=limit, targets=targets, mask=mask, backend=backend)
     problem = replace(problem, watch=watch)
     with borrowed(searched):
         search = _Search.begin(searched, problem)
@@ -127,7 +128,10 @@ def smallest_radius(
             part = problem.select(open_).with_budget(guess)
             search.learn(open_, guess, walk_back(searched, part, chosen.run(searched, part, seed=seed)))
     found = search.answer()
-    return found if judge is searched else found.where(decided(judge, problem, found.images))
+    if judge is not searched:
+        found = found.where(decided(judge, problem, found.images))
+    moved, plan = problem.whole(found.images, found.plan)
+    return replace(found, images=moved, plan=plan)
 
 
 def walk_back(model: Classifier, problem: Problem, found: AttackResult) -> AttackResult:

@@ -72,6 +72,14 @@ def evaluate(
             help="Average a model with randomness over so many draws.", show_default=False, rich_help_panel=How
         ),
     ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .npy file, True where mass may move: other pixels neither send nor receive.",
+            show_default=False,
+            rich_help_panel=How,
+        ),
+    ] = None,
     radius: Annotated[
         str | None, typer.Option(help="Radii, such as 0.01,0.05.", show_default=False, rich_help_panel=How)
     ] = None,
@@ -164,6 +172,7 @@ def evaluate(
         steps=steps,
         restarts=restarts,
         draws=draws,
+        mask=None if mask is None else str(mask),
         radii=asked.values,
         smallest=smallest,
         **ball,

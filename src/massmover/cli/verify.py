@@ -41,6 +41,12 @@ def verify(
     ground: Annotated[str, typer.Option(help="Distance of pixels: euclidean, manhattan or chebyshev.")] = "euclidean",
     power: Annotated[float, typer.Option(help="Power of the pixel distance.")] = 1.0,
     tolerance: Annotated[float, typer.Option(help="Relative for distance and mass, absolute for pixels.")] = 1e-6,
+    mask: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .npy file, True where mass may move; the array mask of the file without it.", show_default=False
+        ),
+    ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Measure all images, also those whose proof holds.")] = False,
 ) -> None:
     """Check the proofs of a file, and measure the images without one by exact optimal transport, mass and pixel range.
@@ -56,10 +62,12 @@ def verify(
     import numpy as np
 
     from massmover.evaluation.proof import Claim
-    from massmover.evaluation.subject import naming
+    from massmover.evaluation.subject import naming, read_mask
     from massmover.evaluation.verify import verify as judge
 
     metric = Claim(0.0, None, *chosen)
+    if mask is not None:
+        arrays["mask"] = _masks(read_mask(str(mask)).numpy(), arrays, mask)
     with naming(str(file)):
         radii = np.broadcast_to(claimed, len(arrays["original"]))
         proved = _proved(arrays, radii, metric)
@@ -72,6 +80,7 @@ def verify(
             normalisation=metric.normalisation,
             power=metric.power,
             tolerance=tolerance,
+            mask=arrays["mask"][rows] if "mask" in arrays else None,
         )
     _print(verdicts, rows, proved=proved, numbers_per_image=math.prod(arrays["original"].shape[1:]))
     if verdicts.violations:
@@ -88,6 +97,21 @@ def _proved(arrays: dict[str, NDArray[Any]], radii: NDArray[Any], metric: Claim)
     return [verdict is not None and verdict.proved for verdict in checked_proofs({**arrays, "radius": radii})]
 
 
+def _masks(mask: NDArray[Any], arrays: dict[str, NDArray[Any]], file: Path) -> NDArray[Any]:
+    """One mask for each image of the file: masks of a whole data set are taken by the images' numbers."""
+    import numpy as np
+
+    shape = arrays["original"].shape
+    try:
+        if mask.ndim == 4 and len(mask) not in (1, shape[0]) and "index" in arrays:
+            mask = mask[arrays["index"]]
+        return np.broadcast_to(mask.astype(bool), shape)
+    except (ValueError, IndexError):
+        raise MassmoverError(
+            f"--mask {file} has shape {mask.shape} and the images {shape}: give (rows, columns), or one an image"
+        ) from None
+
+
 def _arrays(file: Path) -> dict[str, NDArray[Any]]:
     if not file.is_file():
         raise MassmoverError(f"{file} is no file: give a .npz file with arrays original and adversarial")
@@ -101,7 +125,7 @@ def _arrays(file: Path) -> dict[str, NDArray[Any]]:
                     f"{file} has no array {' and '.join(missing)}: "
                     "save it with numpy.savez(path, original=..., adversarial=...)"
                 )
-            wanted = ("original", "adversarial", "radius")
+            wanted = ("original", "adversarial", "radius", "index", "mask")
             arrays = {name: archive[name] for name in archive.files if name in wanted or name.startswith("proof_")}
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as problem:
         if isinstance(problem, MassmoverError):

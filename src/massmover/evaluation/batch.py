@@ -55,6 +55,7 @@ class Batch(NamedTuple):
     labels: Labels
     targets: Labels | None
     scores: Logits  # of the originals
+    free: Images | None  # bool: where mass may move; None for everywhere
 
     @property
     def before(self) -> Labels:
@@ -65,8 +66,8 @@ class Batch(NamedTuple):
         """Some of the images."""
         index = torch.tensor(rows, dtype=torch.int64, device=self.images.device)
         targets = None if self.targets is None else self.targets[index]
-        numbers = [self.numbers[row] for row in rows]
-        return Batch(numbers, self.images[index], self.labels[index], targets, self.scores[index])
+        numbers, free = [self.numbers[row] for row in rows], None if self.free is None else self.free[index]
+        return Batch(numbers, self.images[index], self.labels[index], targets, self.scores[index], free)
 
 
 Hear = Callable[[float | None, Stage], None]  # where the attack at a radius is
@@ -102,7 +103,7 @@ def _out_of_memory(problem: Exception) -> bool:
 def _evaluated(subject: Subject, settings: Settings, numbers: range, hear: Hear) -> tuple[list[Record], list[Example]]:
     images, labels = subject.pixels(numbers), subject.labels(numbers)
     targets = _targets(subject, settings, numbers) if settings.targeted else None
-    batch = Batch(numbers, images, labels, targets, scores=subject.logits(images))
+    batch = Batch(numbers, images, labels, targets, scores=subject.logits(images), free=subject.free(numbers))
     records, examples = _attacked_everywhere(subject, settings, batch, hear)
     if settings.certify:
         found = certified_radius(subject.model, images, labels, ball=ball_for(settings, 0.0)).radius.clamp_max(LARGEST)
@@ -155,6 +156,7 @@ def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float,
         ball=ball_for(settings, radius),
         method=method_of(settings.attack, steps=settings.steps, restarts=settings.restarts),
         targets=batch.targets,
+        mask=batch.free,
         draws=settings.draws,
         seed=settings.seed,
         backend=settings.backend,
@@ -182,6 +184,7 @@ def _smallest(subject: Subject, settings: Settings, batch: Batch, hear: Hear) ->
         ball=ball_for(settings, settings.radii[-1]),
         method=method_of(settings.attack, steps=settings.steps, restarts=settings.restarts),
         targets=batch.targets,
+        mask=batch.free,
         draws=settings.draws,
         seed=settings.seed,
         backend=settings.backend,
@@ -253,7 +256,7 @@ def _margins(scores: Logits, batch: Batch) -> list[float]:
     return lacking
 
 
-def _verdicts(settings: Settings, originals: Images, images: Images, radius: PerImage) -> Verdicts:
+def _verdicts(settings: Settings, originals: Images, images: Images, radius: PerImage, free: Images | None) -> Verdicts:
     return verify(
         originals,
         images,
@@ -261,6 +264,7 @@ def _verdicts(settings: Settings, originals: Images, images: Images, radius: Per
         ground=settings.ground,
         power=settings.power,
         normalisation=settings.normalisation,
+        mask=free,
     )
 
 
@@ -279,12 +283,14 @@ def _evidence(
     """Check the proof of every claimed success, and measure all of them where that is cheap, else a sample."""
     cheap = subject.numbers_per_image <= CHEAP_TO_MEASURE
     measured = [row for row in proofs if cheap or batch.numbers[row] % MEASURED == 0]
-    verdicts = _verdicts(settings, batch.images[measured], found.images[measured], found.radius.cpu()[measured])
+    free = None if batch.free is None else batch.free[measured]
+    verdicts = _verdicts(settings, batch.images[measured], found.images[measured], found.radius.cpu()[measured], free)
     place = {row: position for position, row in enumerate(measured)}
     evidence = {}
     for row, moves in proofs.items():
         pictures = numpy_image(batch.images[row]), numpy_image(found.images[row])
-        proof = check(*pictures, moves, settings.claim(float(found.radius[row])))
+        open_ = None if batch.free is None else batch.free[row].cpu().numpy()
+        proof = check(*pictures, moves, settings.claim(float(found.radius[row])), free=open_)
         reasons = [] if proof.proved else [f"proof: {proof.reason}"]
         inside = distance = None
         if row in place:
@@ -344,7 +350,13 @@ def _eight_bit(
             originals[position],
             images[position],
             fools=partial(_fools, subject, label=label, aim=aim),
-            inside=partial(_inside, settings, original=originals[position], radius=float(found.radius[row])),
+            inside=partial(
+                _inside,
+                settings,
+                original=originals[position],
+                radius=float(found.radius[row]),
+                free=None if batch.free is None else batch.free[row],
+            ),
         )
         survive.append(image is not None)
         if image is not None:
@@ -356,8 +368,8 @@ def _fools(subject: Subject, images: Images, *, label: Tensor, aim: Tensor | Non
     return _fooled(subject.predictions(images), label, aim)
 
 
-def _inside(settings: Settings, images: Images, *, original: Tensor, radius: float) -> Tensor:
-    return _verdicts(settings, original.expand_as(images), images, torch.full((len(images),), radius)).inside
+def _inside(settings: Settings, images: Images, *, original: Tensor, radius: float, free: Tensor | None) -> Tensor:
+    return _verdicts(settings, original.expand_as(images), images, torch.full((len(images),), radius), free).inside
 
 
 def _carried(earlier: Example, radius: float, *, scale: int, tried: Record | None = None) -> Example:

@@ -122,11 +122,19 @@ class _Between(NamedTuple):
     high: Fraction
 
 
-def check(original: NDArray[Any], image: NDArray[Any], moves: Moves, claim: Claim) -> Verdict:
+def check(
+    original: NDArray[Any],
+    image: NDArray[Any],
+    moves: Moves,
+    claim: Claim,
+    *,
+    free: NDArray[np.bool_] | None = None,
+) -> Verdict:
     """Check the proof that an image lies in the ball around its original; both are (C, H, W) in floating point.
 
     Takes one pass over the moves: a millisecond for a digit, some tens of them for a photograph. What the numbers of a
-    proof say wrongly is refuted; arrays that are not of the documented form raise MassmoverError.
+    proof say wrongly is refuted; arrays that are not of the documented form raise MassmoverError. `free` says where
+    mass may move: a proof whose moves begin or end elsewhere, or an image that differs there, is refuted.
     """
     _check_form(original, image, moves)
     before, after = original.astype(np.float64), image.astype(np.float64)
@@ -135,6 +143,8 @@ def check(original: NDArray[Any], image: NDArray[Any], moves: Moves, claim: Clai
         _check_pixels(after, "the image")
         moves = _whole_moves(moves)
         target = _targets(moves, shape=before.shape, claim=claim)
+        if free is not None:
+            _check_frozen(moves, target, before != after, np.broadcast_to(free, before.shape))
         x, z = _Units.of(before, moves.unit), _Units.of(after, moves.unit)
         error = _image_error(moves, target, x, z)
         return _verdict(moves, x, z, after, error, claim)
@@ -211,6 +221,21 @@ def _targets(moves: Moves, *, shape: tuple[int, ...], claim: Claim) -> Whole:
         place = _place(int(moves.source[first]), shape)
         raise _WrongProofError(f"move {first} leaves the image: from {place} by {moves.step[first].tolist()}")
     return np.asarray(moves.source + rows * width + columns)
+
+
+def _check_frozen(moves: Moves, target: Whole, changed: NDArray[np.bool_], free: NDArray[np.bool_]) -> None:
+    """Refute moves that begin or end at a frozen pixel, and frozen pixels that changed."""
+    flat = free.reshape(-1)
+    good = flat[moves.source] & flat[target]
+    if not good.all():
+        first = int(np.argmin(good))
+        raise _WrongProofError(
+            f"move {first} touches a frozen pixel: from {_place(int(moves.source[first]), free.shape)} to "
+            f"{_place(int(target[first]), free.shape)}"
+        )
+    touched = np.flatnonzero(changed & ~free)
+    if len(touched):
+        raise _WrongProofError(f"the frozen pixel {_place(int(touched[0]), free.shape)} changed")
 
 
 def _image_error(moves: Moves, target: Whole, x: _Units, z: _Units) -> Whole:

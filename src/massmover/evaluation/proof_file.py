@@ -75,7 +75,10 @@ def proofs_in(arrays: Mapping[str, NDArray[Any]]) -> Proofs | None:
 
 
 def checked_proofs(arrays: Mapping[str, NDArray[Any]], *, tolerance: float = 0.0) -> list[Verdict | None]:
-    """Check every example of a file: arrays original, adversarial, radius, and proofs. None for one without a proof."""
+    """Check every example of a file: arrays original, adversarial, radius, and proofs. None for one without a proof.
+
+    An array `mask`, of one mask an example, says where mass may move.
+    """
     originals, images = arrays["original"], arrays["adversarial"]
     proofs = proofs_in(arrays)
     if proofs is None:
@@ -85,11 +88,12 @@ def checked_proofs(arrays: Mapping[str, NDArray[Any]], *, tolerance: float = 0.0
             f"{len(proofs)} proofs for {len(originals)} originals and {len(images)} images: one for each"
         )
     radii = np.broadcast_to(arrays["radius"], len(originals)).tolist()
+    masks = arrays["mask"] if "mask" in arrays else [None] * len(originals)
     return [
         None
         if moves is None
-        else check(original, image, moves, replace(proofs.claim, radius=radius, tolerance=tolerance))
-        for original, image, moves, radius in zip(originals, images, proofs.moves, radii, strict=True)
+        else check(original, image, moves, replace(proofs.claim, radius=radius, tolerance=tolerance), free=free)
+        for original, image, moves, radius, free in zip(originals, images, proofs.moves, radii, masks, strict=True)
     ]
 
 

@@ -136,6 +136,7 @@ def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str])
             "file_checksum": file_checksum(settings.weights),
             "scores": score_fingerprint(subject),
         },
+        "mask": file_checksum(settings.mask),
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ("massmover", "torch", "numpy", "POT")},

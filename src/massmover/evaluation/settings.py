@@ -31,6 +31,7 @@ class Choice:
     count: int | None = None  # None takes all from the first on
     device: str = "auto"
     draws: int | None = None  # of a model that answers by chance; None for one that does not
+    mask: str | None = None  # file that says which pixels may move; None for all
     seed: int = 0
 
 

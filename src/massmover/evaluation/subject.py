@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ from massmover.ball import WassersteinBall
 from massmover.classifier import Drawn, borrowed, first_logits_of, logits_of
 from massmover.data import ImageSet
 from massmover.evaluation.settings import Choice, Settings, same_scores
-from massmover.inputs import check_labels
+from massmover.inputs import check_labels, check_mask
 from massmover.memory import free_memory
 from massmover.models.loading import as_built, load_model
 from massmover.types import Images, Labels, Logits, MassmoverError
@@ -35,6 +37,7 @@ class Subject:
     start: int  # number of the first of them in the whole set
     device: torch.device
     notes: tuple[str, ...] = ()  # what was done to make the weights fit, for the command line to say
+    mask: Images | None = None  # bool, True where mass may move: for all images, or one an image
     draws: int | None = None  # over which a model that answers by chance is averaged
     seed: int = 0  # of the draws
 
@@ -45,6 +48,13 @@ class Subject:
     def labels(self, batch: range) -> Labels:
         """Their labels, on the device."""
         return self.images.labels[batch.start - self.start : batch.stop - self.start].to(self.device)
+
+    def free(self, batch: range) -> Images | None:
+        """Where the mass of some images may move, in their shape; None without a mask."""
+        if self.mask is None:
+            return None
+        rows = self.mask[batch.start - self.start : batch.stop - self.start] if self.mask.ndim == 4 else self.mask
+        return rows.expand(len(batch), *self.images.images.shape[1:]).to(self.device)
 
     @property
     def numbers_per_image(self) -> int:
@@ -131,11 +141,44 @@ def load_subject(choice: Choice) -> Subject:
         start=choice.start,
         device=place,
         notes=tuple(notes),
+        mask=_mask(choice, chosen, whole=len(whole)),
         draws=choice.draws,
         seed=choice.seed,
     )
     _check_pair(subject, choice)
     return subject
+
+
+def _mask(choice: Choice, chosen: ImageSet, *, whole: int) -> Images | None:
+    """The mask of a file, for all images or for those that are evaluated."""
+    if choice.mask is None:
+        return None
+    mask = read_mask(choice.mask)
+    if mask.ndim == 4 and len(mask) not in (1, len(chosen)):
+        if len(mask) != whole:
+            raise MassmoverError(
+                f"--mask {choice.mask} holds {len(mask)} masks: give 1, one for each of the {len(chosen)} images, or "
+                f"one for each of the {whole} of {choice.data}"
+            )
+        mask = mask[choice.start : choice.start + len(chosen)]
+    with naming("--mask"):
+        free = check_mask(mask, chosen.images)
+    if not free.any():
+        raise MassmoverError(f"--mask {choice.mask} lets no pixel move: it holds True (or 1) where mass may move")
+    return mask[0].bool() if mask.ndim == 4 and len(mask) == 1 else mask.bool()
+
+
+def read_mask(file: str) -> Images:
+    """The mask in a .npy file, or the array mask of an .npz file; read without pickle."""
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        array = loaded["mask"] if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
+        return torch.from_numpy(np.ascontiguousarray(array))
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as problem:
+        reason = "no such file" if isinstance(problem, FileNotFoundError) else "it cannot be read as such"
+        raise MassmoverError(
+            f"--mask {file}: {reason}. Give a .npy file, True where mass may move, or an .npz file with an array mask"
+        ) from None
 
 
 def _slice(whole: ImageSet, *, start: int, count: int | None) -> ImageSet:

@@ -41,13 +41,19 @@ class Pull(NamedTuple):
         price, booked = (None if value is None else value[index] for value in (self.price, self.booked))
         return self._replace(potential=self.potential[index], price=price, booked=booked)
 
+    def barred(self, balls: Balls) -> Pull:
+        """The same pull, but nothing wants to go where nothing may arrive."""
+        if balls.closed is None:
+            return self
+        return self._replace(potential=self.potential.masked_fill(balls.closed, -STEEPEST))
+
     def moves(self, balls: Balls) -> Kept:
         """The moves of the plan that can be kept, in float64: for the proof."""
         if balls.backend == "numba":
             from massmover.transport.kernels.plan import written_plan
             from massmover.transport.kernels.repair import kept_moves_numba
 
-            return kept_moves_numba(written_plan(self, balls), balls)
+            return kept_moves_numba(written_plan(self.barred(balls), balls), balls)
         # Written out, a plan has as many numbers as pixels times moves, so images are taken a few at a time.
         size = max(1, PROOF_NUMBERS // (balls.originals[:1].numel() * len(balls.window.offsets) or 1))
         parts = [slice(start, start + size) for start in range(0, max(len(balls), 1), size)]
@@ -149,7 +155,7 @@ class Rows(NamedTuple):
 
 def priced_plan(pull: Pull, balls: Balls, *, dtype: torch.dtype = torch.float64) -> Priced:
     """The plan of a potential, priced so that its cost is the budget, or less where the floor price suffices."""
-    potential = pull.potential.to(dtype)
+    potential = pull.barred(balls).potential.to(dtype)
     rows = Rows.of(potential, balls)
     price = rows.price(pull, balls)
     inside = reachable(balls.window, height=potential.shape[-2], width=potential.shape[-1], like=potential)
@@ -164,6 +170,7 @@ def move_mass(pull: Pull, balls: Balls) -> Move:
 
     For the search, in float32 whatever the images' dtype; the proof is made anew in float64.
     """
+    pull = pull.barred(balls)
     if balls.backend == "numba":
         from massmover.transport.kernels.plan import move_mass_numba
 

@@ -52,6 +52,9 @@ def repair(plan: Plan, balls: Balls) -> Repaired:
 
 def kept_moves(plan: Plan, balls: Balls) -> Kept:
     """The moves of a plan that can be kept, in float64. Equations (1), (1b) and (2)."""
+    if balls.closed is not None:
+        open_ = gather((~balls.closed).to(plan.flows.dtype), window=plan.window)
+        plan = Plan(window=plan.window, flows=plan.flows * open_)
     if balls.backend == "numba":
         from massmover.transport.kernels.repair import kept_moves_numba
 

@@ -35,6 +35,7 @@ MEMORY = 6  # sweeps that the extrapolation remembers
 GENTLE = 100.0  # sharpness times spread of the wished image at which a cold problem is first solved
 COOLING = 2.0  # then the sharpness grows by this factor
 STAGE_TOLERANCE = 0.005  # column error at which a stage before the last is left, if the last allows less
+UNWANTED = 10.0  # how far below black a pixel is wished where nothing may arrive; the repair sends the rest back
 
 
 class Tolerance(NamedTuple):
@@ -120,10 +121,12 @@ class ConstrainedSinkhorn:
 
         Computes in float64. Never fails to converge silently: see `converged` and `gap`.
         """
-        x = balls.originals.double()
+        x, wish = balls.originals.double(), images.double()
+        if balls.closed is not None:  # a wish that no mass would come near
+            wish = wish.masked_fill(balls.closed, -UNWANTED)
         mass = x.sum(dim=(1, 2, 3)).clamp_min(torch.finfo(torch.float64).tiny).view(-1, 1, 1, 1)
         task = Task(
-            wanted=images.double() / mass,
+            wanted=wish / mass,
             originals=x / mass,
             budget=balls.budget,
             relative=balls.relative,
