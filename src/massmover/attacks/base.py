@@ -56,8 +56,14 @@ class Problem:
 
     def fooled(self, model: Classifier, images: Images) -> Tensor:
         """Where the classifier answers as the attack wants."""
+        return self.look(model, images)[0]
+
+    def look(self, model: Classifier, images: Images) -> tuple[Tensor, PerImage]:
+        """Where the classifier answers as the attack wants, and the margin by which it does or does not."""
         with torch.no_grad():
-            return fooled(logits_of(model, images), self.labels, targets=self.targets)
+            logits = logits_of(model, images)
+            won, margin = (ask(logits, self.labels, targets=self.targets) for ask in (fooled, margin_of))
+        return won, margin
 
     def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
         """The margin by which the attack has won, and the gradient of its loss with respect to the images."""
