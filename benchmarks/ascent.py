@@ -28,7 +28,7 @@ def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor) -> N
     problem = Problem(WassersteinBall.from_pixels(50, images).around(images), labels)
     potential, price = warm_potential(problem, model)
     ascent = PlanAscent()
-    here = ascent._base(problem, potential)
+    here = ascent.begin(problem, potential)
 
     def step() -> None:
         pull = Pull(potential, price=price * 1.02, floor=ascent.floor, booked=problem.balls.budget)

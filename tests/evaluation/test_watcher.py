@@ -55,7 +55,7 @@ def test_every_attack_tells_its_stages_and_does_not_change(method: str, digits: 
     if method == "auto":
         names = list(dict.fromkeys(stage.attack.split(", restart ")[0] for stage in stages))
         assert names[:2] == ["auto: ascent", "auto: ascent on the margin"] and "auto: ascent to runner-up 4" in names
-        assert names[-2:] == ["auto: sinkhorn", "auto: ascent, restarted"]
+        assert names[-2:] == ["auto: ascent, restarted", "auto: frank-wolfe"]
 
 
 def test_the_search_of_a_smallest_radius_is_heard(digits: tuple[Tensor, Tensor]) -> None:

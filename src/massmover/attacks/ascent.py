@@ -8,6 +8,7 @@ the entropy as the mirror. docs/algorithms.md, section 5.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -27,6 +28,11 @@ MOST_BOOKED = 3.0  # times the budget; what overfull pixels send back is not pai
 PROBES = 3  # moves that find the first step size
 DRIFT_KEPT, DRIFT_TAKEN = 0.95, 0.2  # momentum of the charges
 BLUNT, SHARP = 2.0, 20.0  # bounds of the price at first and at last, times the price before any step
+LOOK = 0.2  # of the steps, before an image can be given up
+LAG, LAST_LAG = (
+    0.6,
+    0.35,
+)  # then and at twice as many: shares of the clean margin beyond which no image was seen to fall
 
 
 class Climbed(NamedTuple):
@@ -85,6 +91,7 @@ class PlanAscent:
     floor: float = 3.0  # lowest price; keeps an image in place until a potential says where to go
     confidence: float = 0.0  # an image is done once its margin is above this; with infinity it climbs to the end
     restarts: int = 0  # further ascents of the images that still stand, from random potentials
+    gives_up: bool = False  # leave images whose margin lags behind what images that fall have come to by then
 
     def __post_init__(self) -> None:
         """Refuse settings that attack nothing."""
@@ -102,29 +109,32 @@ class PlanAscent:
     def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
         """One ascent from no potential, then further ones of the images that still stand from random potentials."""
         with borrowed(model):
-            wrong = problem.fooled(model, problem.images)  # a clean mistake needs no move
-            best = _unmoved(problem, start=torch.zeros_like(problem.images))
+            wrong, clean = problem.look(model, problem.images)  # a clean mistake needs no move
+            best = unmoved(problem, start=torch.zeros_like(problem.images))
             best = best._replace(margin=torch.where(wrong, torch.inf, best.margin))
             for restart in range(self.restarts + 1):
                 standing = torch.nonzero(best.margin <= problem.climbing_lead).flatten()
                 part = problem.select(standing)
                 start = random_potential(part.images, seed=seed + restart) if restart else torch.zeros_like(part.images)
                 part = part.called(f"ascent, restart {restart}") if restart else part
-                _merge(best, self.climb(model, part, start=start), standing)
+                _merge(best, self.climb(model, part, start=start, clean=clean[standing]), standing)
         way = Pull(best.potential, price=best.price, floor=self.floor, booked=best.booked)
         return Found(moves=way.moves, images=best.images, steps=best.steps, resting=wrong)
 
-    def climb(self, model: Classifier, problem: Problem, *, start: Images) -> Climbed:
-        """One ascent from given potentials."""
-        best = _unmoved(problem, start=start)
-        part, here, found = problem, self._base(problem, start), _unmoved(problem, start=start)
+    def climb(self, model: Classifier, problem: Problem, *, start: Images, clean: PerImage | None = None) -> Climbed:
+        """One ascent from given potentials; an image can be given up where its margin on the original is known."""
+        best = unmoved(problem, start=start)
+        part, here, found = problem, self.begin(problem, start), unmoved(problem, start=start)
         active, seen = torch.arange(len(problem), device=start.device), problem.balls.mass.new_zeros(())
         enough = max(self.confidence, problem.climbing_lead)
         reach, block = problem.balls.within_reach(), default_block(problem.balls.backend)
         for step in range(self.steps):
             # finished images leave, a block of steps at a time: to look who is done waits for the device
             if step % block == 0:
-                standing = torch.nonzero(found.margin <= enough).flatten()
+                going = found.margin <= enough
+                if self.gives_up and clean is not None:
+                    going &= ~lags(found.margin, clean=clean[active], most=self._largest_lag(step))
+                standing = torch.nonzero(going).flatten()
                 if len(standing) < len(active):
                     best.put(active, found)
                     active, part, reach = active[standing], part.select(standing), reach[standing]
@@ -142,21 +152,21 @@ class PlanAscent:
             better = climbing & (margin > found.margin)
             steps = found.steps + climbing
             now = Climbed(capped, move.images, move.price, here.booked, margin.to(found.margin), steps)
-            found = Climbed(*map(partial(_where, better), now, found))._replace(steps=steps)
+            found = Climbed(*map(partial(choose, better), now, found))._replace(steps=steps)
             # step
-            here = self._stepped(step, part, here, move, gradient * reach)
+            here = self.stepped(step, part, here, move, gradient * reach)
         best.put(active, found)
         check_margins(seen)
         return best
 
-    def _base(self, problem: Problem, start: Images) -> Position:
+    def begin(self, problem: Problem, start: Images) -> Position:
         """Where an ascent begins."""
         zeros, budget = torch.zeros_like(start), problem.balls.budget
         price = torch.full_like(budget, 2 * self.floor)
         size = torch.ones_like(problem.balls.mass)
         return Position(start, zeros, problem.images, zeros, zeros, size, price, budget, price)
 
-    def _stepped(self, step: int, problem: Problem, here: Position, move: Move, gradient: Images) -> Position:
+    def stepped(self, step: int, problem: Problem, here: Position, move: Move, gradient: Images) -> Position:
         """The next position: up the gradient, by the mass that this step should move."""
         mass, budget, price = problem.balls.mass.clamp_min(1e-30), problem.balls.budget, move.price
         velocity = self.momentum * here.velocity + (1 - self.momentum) * _unit(gradient)
@@ -203,6 +213,11 @@ class PlanAscent:
         progress = step / max(self.steps - 1, 1)
         return float(self.first_move * (self.last_move / self.first_move) ** progress)
 
+    def _largest_lag(self, step: int) -> float:
+        """The share of the clean margin that may be left at a step."""
+        progress = step / self.steps
+        return math.inf if progress < LOOK else max(LAG + (LAST_LAG - LAG) * (progress / LOOK - 1), LAST_LAG)
+
     def _sharpest(self, step: int) -> float:
         """How many times the price at rest a price may be at a step.
 
@@ -210,6 +225,14 @@ class PlanAscent:
         """
         progress = min(step / max(0.7 * (self.steps - 1), 1), 1)
         return float(BLUNT * (SHARP / BLUNT) ** progress)
+
+
+def lags(margin: PerImage, *, clean: PerImage, most: float) -> Tensor:
+    """Where more than a share of the clean margin is left.
+
+    Not where the margin never rose: that says something of the gradient, and nothing of the image.
+    """
+    return (margin < most * clean) & (margin > clean)
 
 
 def moved_within(pull: Pull, problem: Problem) -> Move:
@@ -253,7 +276,7 @@ def growth_of(potential: Images, rise: Images) -> Images:
     return steeper.clamp(1, 3).view(-1, 1, 1, 1)
 
 
-def _where(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:
+def choose(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """One of two values for each image."""
     return torch.where(chosen.view(-1, *[1] * (new.ndim - 1)), new, old)
 
@@ -264,7 +287,7 @@ def _unit(gradient: Images) -> Images:
     return 6 * gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
 
 
-def _unmoved(problem: Problem, *, start: Images) -> Climbed:
+def unmoved(problem: Problem, *, start: Images) -> Climbed:
     """A potential to start from, and no step yet."""
     return Climbed(
         potential=start.clone(),

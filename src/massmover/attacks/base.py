@@ -66,11 +66,14 @@ class Problem:
 
     def fooled(self, model: Classifier, images: Images) -> Tensor:
         """Where the classifier answers as the attack wants, by a lead that is to be believed."""
+        return self.look(model, images)[0]
+
+    def look(self, model: Classifier, images: Images) -> tuple[Tensor, PerImage]:
+        """Where the classifier answers as the attack wants, and the margin by which it does or does not."""
         with torch.no_grad():
             logits = logits_of(model, self.shown(images))
-        if self.looking_lead:
-            return margin_of(logits, self.labels, targets=self.targets) > self.looking_lead
-        return fooled(logits, self.labels, targets=self.targets)
+            won, margin = (ask(logits, self.labels, targets=self.targets) for ask in (fooled, margin_of))
+        return (margin > self.looking_lead if self.looking_lead else won), margin
 
     def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
         """The margin by which the attack has won, and the gradient of its loss with respect to the images."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
-from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.ascent import PlanAscent, lags
 from massmover.attacks.base import Attack, AttackResult, Problem
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack
@@ -15,13 +17,31 @@ from massmover.classifier import borrowed, logits_of
 from massmover.inputs import check_settings
 from massmover.types import Classifier, Labels
 
+# Measured on images 5000 to 5199 of MNIST's test set and two defended classifiers, at six radii: after the first two
+# attacks no image with more than 0.33 of its clean margin left fell to any attack, after six none with more than 0.27.
+SECOND_LOOK, LAST_LOOK = 0.4, 0.3
+ENOUGH_STEPS = 50  # shorter attacks come too short a way to say who is hopeless
+
+
+class Attempt(NamedTuple):
+    """One of the attacks, and for which images it is worth its calls."""
+
+    name: str
+    attack: Attack
+    aims: Labels | None = None  # the classes to lead to, where that is not what the problem says
+    most_left: float = math.inf  # share of the clean margin that the best attack so far may have left
+
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Plan ascent on two losses, towards the runner-up classes, Frank-Wolfe, Sinkhorn: the worst case per image."""
+    """Plan ascent on three losses, towards the runner-up classes, Sinkhorn, Frank-Wolfe: the worst case per image.
+
+    In the order of what they break per call of the model. An image is given up, within an attack and between attacks,
+    once so much of its margin is left as no image was seen to make up for.
+    """
 
     steps: int = 100
-    runners_up: int = 4  # classes tried as targets, most likely first
+    runners_up: int = 4  # classes tried as targets, most likely first; the margin leads to the very first
     restarts: int = 2
 
     def __post_init__(self) -> None:
@@ -31,35 +51,41 @@ class Ensemble:
     def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
         """Attack every image within its ball until one of the attacks wins."""
         with borrowed(model):
-            result = None
-            for name, attack, aims in self._attempts(model, problem):
-                if result is None:
-                    result = attack.run(model, problem.called(name), seed=seed)
+            result, best, clean = None, None, problem.look(model, problem.images)[1]
+            for attempt in self._attempts(model, problem):
+                if result is None or best is None:
+                    result = attempt.attack.run(model, problem.called(attempt.name), seed=seed)
+                    best = problem.look(model, result.images)[1]
                     continue
-                standing = torch.nonzero(~result.success).flatten()
-                if not len(standing):
-                    break
-                part = problem.select(standing).called(name)
-                found = attack.run(
-                    model, replace(part, targets=aims[standing]) if aims is not None else part, seed=seed
-                )
-                if aims is not None:  # whatever wrong answer the aim led to will do
-                    found = replace(found, success=part.fooled(model, found.images))
-                result = result.improved_by(found, standing)
+                hopeless = lags(best, clean=clean, most=attempt.most_left)
+                tried = torch.nonzero(~result.success & ~hopeless).flatten()
+                if not len(tried):
+                    continue
+                part = problem.select(tried).called(attempt.name)
+                aimed = part if attempt.aims is None else replace(part, targets=attempt.aims[tried])
+                found = attempt.attack.run(model, aimed, seed=seed)
+                won, margin = part.look(model, found.images)  # whatever wrong answer an aim led to will do
+                result = result.improved_by(replace(found, success=won), tried)
+                best[tried] = best[tried].maximum(margin)
         assert result is not None  # there is always a first attack
         return result
 
-    def _attempts(self, model: Classifier, problem: Problem) -> Iterator[tuple[str, Attack, Labels | None]]:
-        """The attacks in turn by name, and the classes to lead to where that is not what the problem says."""
-        ascent = PlanAscent(steps=self.steps)
-        yield "auto: ascent", ascent, None
-        yield "auto: ascent on the margin", replace(ascent, loss="margin"), None
+    def _attempts(self, model: Classifier, problem: Problem) -> Iterator[Attempt]:
+        """The attacks in turn."""
+        trusted = self.steps >= ENOUGH_STEPS
+        second, last = (SECOND_LOOK, LAST_LOOK) if trusted else (math.inf, math.inf)
+        ascent = PlanAscent(steps=self.steps, gives_up=trusted)
+        margin = replace(ascent, loss="margin")
+        yield Attempt("auto: ascent", ascent)
+        yield Attempt("auto: ascent on the margin", margin)
         if problem.targets is None:
-            for rank, aims in enumerate(self._runners_up(model, problem), start=1):
-                yield f"auto: ascent to runner-up {rank}", replace(ascent, loss="margin"), aims
-        yield "auto: frank-wolfe", FrankWolfe(steps=self.steps), None
-        yield "auto: sinkhorn", SinkhornAttack(steps=self.steps), None
-        yield "auto: ascent, restarted", replace(ascent, restarts=self.restarts, steps=2 * self.steps), None
+            for rank, aims in enumerate(self._runners_up(model, problem)[1:], start=2):
+                yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims, second)
+        yield Attempt("auto: sinkhorn", SinkhornAttack(steps=self.steps), None, second)
+        yield Attempt("auto: ascent on the margin's ratio", replace(ascent, loss="dlr"), None, last)
+        restarted = replace(ascent, restarts=self.restarts, steps=2 * self.steps)
+        yield Attempt("auto: ascent, restarted", restarted, None, last)
+        yield Attempt("auto: frank-wolfe", FrankWolfe(steps=self.steps), None, last)
 
     def _runners_up(self, model: Classifier, problem: Problem) -> list[Labels]:
         """The most likely wrong classes of each image, one tensor of labels per rank."""

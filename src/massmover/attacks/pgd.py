@@ -159,7 +159,9 @@ class SinkhornAttack:
             for step in range(len(schedule) + 1):
                 # forward
                 part, seen = problem.select(active).with_budget(radius[active]), current[active]
-                logits, gradient = gradient_of(model, seen, part.labels, name=self.loss, targets=part.targets)
+                logits, gradient = gradient_of(
+                    model, part.shown(seen), part.labels, name=self.loss, targets=part.targets
+                )
                 won, margin = (look(logits, part.labels, targets=part.targets) for look in (fooled, margin_of))
                 check_margins(margin)
                 # track

@@ -1,8 +1,10 @@
 """The smallest radius that breaks each image, for all images at once.
 
-Every image keeps a bracket of its own. A success is first walked back towards the original, for that is free (the
-cost of a mix with "stay" is proportional, docs/algorithms.md (3)), so that each attack tightens the bracket by more
-than half; a failure raises the lower end. The answer is an upper bound of the true smallest radius, with its proof.
+Every image keeps a bracket of its own. Plan ascent begins with a few searches whose radius follows the margin
+(attacks/approach.py), which nearly always close it. What is still open is attacked at radii inside its bracket: a
+success is first walked back towards the original, for that is free (the cost of a mix with "stay" is proportional,
+docs/algorithms.md (3)), so that each attack tightens the bracket by more than half; a failure raises the lower end.
+The answer is an upper bound of the true smallest radius, with its proof.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import torch
 from torch import Tensor
 
 from massmover.attacks.api import asked, decided, method_of, posed
-from massmover.attacks.base import Attack, AttackResult, Problem
+from massmover.attacks.approach import Reached, approach
+from massmover.attacks.ascent import PlanAscent
+from massmover.attacks.base import Attack, AttackResult, Problem, prove
+from massmover.attacks.losses import LossName
 from massmover.attacks.show import figure_of, frame_of, rows_to_show, spread, table_of
 from massmover.ball import WassersteinBall, pixel_count
 from massmover.classifier import borrowed
@@ -25,6 +30,11 @@ from massmover.types import Backend, Classifier, Images, PerImage, Watch
 
 WALK_BACK = 12  # halvings of the way back to the original
 NARROW = 1.01  # a bracket whose ends are this close is not split again
+FIRST, FIRST_SEARCH = 20.0, 100.0  # radius x pixels of the first attack, and where the first search starts
+SHORTER = 0.6  # times an ascent's steps: those of a search
+# The searches: their loss (None: the ascent's own), and where they start, times the best radius so far.
+SEARCHES: tuple[tuple[LossName | None, float], ...] = ((None, 1.0), ("margin", 1.0), ("dlr", 1.0), (None, 3.0))
+LEEWAY = 1 + 1e-5  # what the proof of a search may cost more: it was made in float32
 
 
 class Curve(NamedTuple):
@@ -111,8 +121,8 @@ def smallest_radius(
 ) -> SmallestResult:
     """Find, for every image, how little mass has to move how far until the classifier is wrong.
 
-    The radius of the ball is where the search gives up (default: one pixel, radius 1.0); `rounds` attacks are made at
-    most. The other arguments are those of `attack`.
+    The radius of the ball is where the search gives up (default: one pixel, radius 1.0); `rounds` searches or attacks
+    are made at most. The other arguments are those of `attack`.
     """
     chosen, limit = method_of(method), WassersteinBall(1.0) if ball is None else ball
     searched, judge = asked(model, images, draws=draws, seed=seed)
@@ -120,11 +130,14 @@ def smallest_radius(
     problem = replace(problem, watch=watch)
     with borrowed(searched):
         search = _Search.begin(searched, problem)
-        for _ in range(rounds):
+        searches = SEARCHES[:rounds] if isinstance(chosen, PlanAscent) else ()
+        if isinstance(chosen, PlanAscent) and len(search.open()):
+            search.begin_near(searched, problem, chosen, searches)
+        for _ in range(rounds - len(searches)):
             open_ = search.open()
             if not len(open_):
                 break
-            guess = search.next_radius(open_, first=20 / pixel_count(problem.images))
+            guess = search.next_radius(open_, first=FIRST / pixel_count(problem.images))
             part = problem.select(open_).with_budget(guess)
             search.learn(open_, guess, walk_back(searched, part, chosen.run(searched, part, seed=seed)))
     found = search.answer()
@@ -167,6 +180,24 @@ class _Search:
         best = problem.answer(model, proof, steps=torch.zeros_like(problem.labels))
         upper = torch.where(best.success, 0.0, torch.inf).to(problem.balls.budget)
         return cls(limit=problem.balls.budget, lower=torch.zeros_like(upper), best=best, upper=upper)
+
+    def begin_near(
+        self, model: Classifier, problem: Problem, ascent: PlanAscent, searches: Sequence[tuple[LossName | None, float]]
+    ) -> None:
+        """Tighten the brackets by searches whose radius follows the margin."""
+        index = self.open()
+        part = problem.select(index)
+        reached = Reached.nothing(part)
+        start = torch.full_like(part.balls.budget, FIRST_SEARCH / pixel_count(problem.images))
+        for loss, times in searches:
+            shorter = replace(ascent, steps=max(round(SHORTER * ascent.steps), 1), loss=loss or ascent.loss)
+            first = torch.where(torch.isfinite(reached.cost), times * reached.cost, start)
+            reached = approach(shorter, model, part, first=first, reached=reached)
+        budget = torch.where(torch.isfinite(reached.cost), LEEWAY * reached.cost, part.balls.budget)
+        aimed = part.with_budget(budget.minimum(part.balls.budget))
+        found = walk_back(model, aimed, prove(model, aimed, reached.found(floor=ascent.floor)))
+        self.learn(index, reached.failed, found)
+        self.lower[index] = reached.failed
 
     def open(self) -> Tensor:
         """The images whose brackets are still wide."""
