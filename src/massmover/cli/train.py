@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from massmover.data import ImageSet
     from massmover.models import PotentialNetwork
-    from massmover.training import Recipe, Trained
+    from massmover.training import Margin, Recipe, Trained
     from massmover.training.recipe import AttackName
     from massmover.training.state import Epoch
 
@@ -188,7 +188,7 @@ def watched(
                 errors.print(f"epoch {line.epoch}/{recipe.epochs} loss {line.loss:.4f} {held_out(latest)}")
 
         return train(
-            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training),
+            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training, recipe.margin),
             training.images,
             training.labels,
             recipe=recipe,
@@ -201,14 +201,16 @@ def watched(
         )
 
 
-def potentials_for(training: ImageSet) -> Callable[[], PotentialNetwork]:
+def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], PotentialNetwork]:
     """The network of potentials for images of this shape; colour adds a function of the channels' masses."""
     from massmover.models import PotentialNetwork
 
     channels, height, width = training.images.shape[1:]
     classes = int(training.labels.max()) + 1
     units = 32 if channels > 1 else 0
-    return lambda: PotentialNetwork((channels, height, width), classes=classes, mass_units=units)
+    return lambda: PotentialNetwork(
+        (channels, height, width), classes=classes, groups=margin.groups, members=margin.members, mass_units=units
+    )
 
 
 def held_out(latest: list[Epoch]) -> str:

@@ -19,6 +19,7 @@ from massmover.certificates.transform import PixelMetric, projected, relax_
 from massmover.models.weights import read_weights
 from massmover.types import Images, Labels, Logits, MassmoverError, Normalisation
 
+REACH = 2  # pixels: how far the neighbours lie by way of which training measures distance
 UNIT = 1 / 1024  # pixels: frozen potentials are whole numbers of it, which 16 bits hold up to 32 pixels
 DRIFT = 1e-6  # the share of an image's mass that the judge of attacks lets an image gain or lose
 
@@ -122,26 +123,29 @@ class PotentialNetwork(nn.Module):
         """Bring the potentials back to about 1-Lipschitz, as after a step of the optimiser."""
         _, height, width = self.shape
         for rows in self.columns.detach().view(-1, height * width, self.columns.shape[2]):
-            relax_(rows, metric=PixelMetric(height, width))
+            relax_(rows, metric=PixelMetric(height, width), reach=REACH)
 
     @torch.no_grad()
     def frozen(self) -> CertifiedNetwork:
         """The network for use: potentials exactly 1-Lipschitz, in whole numbers of a unit.
 
-        Scaled by 1 - unit before rounding, a difference is at most (1 - unit) d + unit, which is at most d between two
-        different pixels: rounding keeps the constant.
+        What training leaves is too steep by the detour by way of neighbours. All scores are divided by that, which
+        changes no answer; the projection then has next to nothing to do. Scaled by 1 - unit before rounding, a
+        difference is at most (1 - unit) d + unit, which is at most d between two different pixels: rounding keeps the
+        constant.
         """
-        _, height, width = self.shape
+        metric = PixelMetric(*self.shape[1:])
+        scale = (1 - UNIT) / metric.detour(REACH)
         arrays = self.columns.detach().double().transpose(1, 2).reshape(-1, *self.shape)
-        arrays = projected(arrays, metric=PixelMetric(height, width))
+        arrays = projected(arrays / metric.detour(REACH), metric=metric)
         numbers = (arrays * (1 - UNIT) / UNIT).round()
         if numbers.abs().max() > torch.iinfo(torch.int16).max:
             raise MassmoverError("a potential rose above 32 pixels, more than a file holds: train at a lower rate")
         state = {
             "potentials": numbers.to(torch.int16).reshape(*self.sizes, *self.shape),
-            "biases": self.biases.double().reshape(self.sizes),
+            "biases": self.biases.double().reshape(self.sizes) * scale,
             "mass_in": self.mass_in.double(),
-            "mass_out": self.mass_out.double(),
+            "mass_out": self.mass_out.double() * scale,
             "per_channel": torch.tensor(self.normalisation == "channel"),
         }
         return CertifiedNetwork(state, origin="the trained network")

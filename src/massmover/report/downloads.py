@@ -73,6 +73,7 @@ def image_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
     lines = []
     for run in runs:
         breaking = run.breaking()
+        between = {row.image: row for row in run.between()}
         for index, record in run.verdicts().items():
             radius = breaking[index]
             lines.append(
@@ -89,6 +90,9 @@ def image_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     "distance": record.distance,
                     "margin_before": record.margin_before,
                     "margin": record.margin,
+                    "certified_radius": record.certified,
+                    "certified_radius_pixels": between[index].proved if index in between else None,
+                    "stood_radius_pixels": between[index].stood if index in between else None,
                 }
             )
     return lines
