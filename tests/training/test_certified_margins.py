@@ -77,3 +77,7 @@ def test_a_margin_needs_potentials_and_no_adversary() -> None:
         Margin(temperature=0)
     with pytest.raises(MassmoverError, match="0 < hardest <= softest"):
         Margin(softest=0.01, hardest=0.02)
+    with pytest.raises(MassmoverError, match="groups >= 1 and members >= 1"):
+        Margin(groups=0)
+    with pytest.raises(MassmoverError, match=r"memory in \[0, 1\)"):
+        Recipe(memory=1.0)

@@ -37,12 +37,13 @@ def train_command(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
     model: Annotated[
-        str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}; the recipe certified has its own.")
+        str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}; the recipes certified have their own.")
     ] = "lenet",
     recipe: Annotated[
         str,
         typer.Option(
-            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof."
+            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof "
+            "(certified-far: for large radii; certified-colour: for photographs)."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,

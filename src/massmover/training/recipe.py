@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -152,6 +152,17 @@ class Recipe:
             )
 
 
+CERTIFIED = Recipe(
+    epochs=14,
+    batch_size=256,
+    peak_rate=0.07,
+    weight_decay=0.0,
+    warm_up=0.1,
+    memory=0.99,
+    shift=0,
+    held_out=1 / 12,
+    margin=Margin(),
+)
 RECIPES = {
     "standard": Recipe(),
     "paper": Recipe(
@@ -167,14 +178,6 @@ RECIPES = {
     "robust": Recipe(
         epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
     ),
-    "certified": Recipe(
-        epochs=6,
-        batch_size=256,
-        peak_rate=0.07,
-        weight_decay=0.0,
-        warm_up=0.1,
-        shift=0,
-        held_out=1 / 12,
-        margin=Margin(),
-    ),
+    "certified": CERTIFIED,
+    "certified-far": replace(CERTIFIED, margin=Margin(radius=0.5, temperature=0.15, softest=0.8, hardest=0.03)),
 }
