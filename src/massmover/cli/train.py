@@ -203,15 +203,23 @@ def watched(
 
 
 def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], PotentialNetwork]:
-    """The network of potentials for images of this shape; colour adds a function of the channels' masses."""
+    """The network of potentials for images of this shape; colour adds a function of the channels' masses.
+
+    Images in colour are taken for photographs, which fill their frame; grey ones for drawings on black.
+    """
     from massmover.models import PotentialNetwork
 
     channels, height, width = training.images.shape[1:]
     classes = int(training.labels.max()) + 1
-    units = 32 if channels > 1 else 0
-    return lambda: PotentialNetwork(
-        (channels, height, width), classes=classes, groups=margin.groups, members=margin.members, mass_units=units
-    )
+    sizes = {"classes": classes, "groups": margin.groups, "members": margin.members}
+
+    def build() -> PotentialNetwork:
+        network = PotentialNetwork((channels, height, width), **sizes, mass_units=32 if channels > 1 else 0)
+        if channels > 1:
+            network.centre_()
+        return network
+
+    return build
 
 
 def held_out(latest: list[Epoch]) -> str:

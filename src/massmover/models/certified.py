@@ -70,7 +70,7 @@ class PotentialNetwork(nn.Module):
         super().__init__()
         pairs = classes * (classes - 1) // 2
         self.shape, self.sizes, self.normalisation = shape, (pairs, groups, members), normalisation
-        self.classes, self.softness = classes, 0.0
+        self.classes, self.softness, self.even = classes, 0.0, 0.0
         pixels, count = shape[0] * shape[1] * shape[2], groups * members
         # Potentials of a duel lie side by side, pixel after pixel: so the projection runs along memory.
         self.columns = nn.Parameter(0.1 * torch.randn(pairs, pixels, count))
@@ -79,9 +79,25 @@ class PotentialNetwork(nn.Module):
         self.mass_out = nn.Parameter(torch.zeros(pairs, mass_units))
         self.project_()
 
+    @torch.no_grad()
+    def centre_(self) -> None:
+        """Measure shares of mass from those of an evenly grey image: for photographs, which are never far from one.
+
+        A score moves by the mean of its potential, which its bias makes up for, so nothing that can be learned changes.
+        But a photograph lies on every pixel, and every gradient would raise or lower a potential as a whole. The
+        potentials start smaller too, since those of photographs stay small.
+        """
+        channels, height, width = self.shape
+        self.even = 1 / (height * width * (1 if self.normalisation == "channel" else channels))
+        self.columns.mul_(0.1)
+
+    def _shares(self, images: Images) -> Tensor:
+        """The shares of mass that potentials are applied to: (B, pixels)."""
+        return shares_of_mass(images, normalisation=self.normalisation).flatten(1) - self.even
+
     def forward(self, images: Images) -> Logits:
         """Score the images."""
-        shares = shares_of_mass(images, normalisation=self.normalisation).flatten(1)  # (B, pixels)
+        shares = self._shares(images)
         won = self._decided(shares @ self.columns) + mass_score(images, self.mass_in, self.mass_out).T  # (pairs, B)
         return class_scores(won.T, classes=self.classes)
 
@@ -98,7 +114,7 @@ class PotentialNetwork(nn.Module):
         place = torch.empty_like(labels)  # of each image among those of its class
         place[order] = torch.arange(B, device=labels.device) - starts[labels[order]]
         most = int(counts.max())
-        shares = shares_of_mass(images, normalisation=self.normalisation).flatten(1)
+        shares = self._shares(images)
         ranks = shares.new_zeros(classes, most, shares.shape[1])
         ranks[labels, place] = shares
         free = shares.new_zeros(classes, most, len(first))
@@ -143,7 +159,7 @@ class PotentialNetwork(nn.Module):
             raise MassmoverError("a potential rose above 32 pixels, more than a file holds: train at a lower rate")
         state = {
             "potentials": numbers.to(torch.int16).reshape(*self.sizes, *self.shape),
-            "biases": self.biases.double().reshape(self.sizes) * scale,
+            "biases": (self.biases.double() - self.even * self.columns.double().sum(dim=1)).reshape(self.sizes) * scale,
             "mass_in": self.mass_in.double(),
             "mass_out": self.mass_out.double() * scale,
             "per_channel": torch.tensor(self.normalisation == "channel"),

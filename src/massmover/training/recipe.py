@@ -180,4 +180,12 @@ RECIPES = {
     ),
     "certified": CERTIFIED,
     "certified-far": replace(CERTIFIED, margin=Margin(radius=0.5, temperature=0.15, softest=0.8, hardest=0.03)),
+    "certified-colour": replace(
+        CERTIFIED,
+        epochs=10,
+        peak_rate=0.03,
+        mirror=True,
+        held_out=0.1,
+        margin=Margin(radius=0.01, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
+    ),
 }
