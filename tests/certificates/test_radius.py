@@ -151,12 +151,15 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path, change: str)
         CertifiedNetwork(state, origin="a test")
 
 
-def test_a_network_freezes_to_nearly_the_same_scores_and_to_whole_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("centred", [False, True])
+def test_a_network_freezes_to_nearly_the_same_scores_and_to_whole_numbers(tmp_path: Path, centred: bool) -> None:
     torch.manual_seed(0)
     for normalisation in ("image", "channel"):
         trained = PotentialNetwork((2, 7, 6), classes=3, groups=3, members=2, mass_units=2, normalisation=normalisation)
+        if centred:
+            trained.centre_()
         with torch.no_grad():
-            trained.columns.mul_(30)
+            trained.columns.mul_(300 if centred else 30).add_(2.0)  # a mean that centring would otherwise lose
             trained.mass_out.normal_()
         trained.project_()
         frozen = trained.eval().frozen()
