@@ -38,7 +38,7 @@ class SoftVote(nn.Module):
         mass = images.sum(dim=(1, 2, 3)).view(-1, 1, 1, 1, 1)
         copies = images[:, None] + mass * self.noise  # (B, copies, C, H, W)
         opinions: torch.Tensor = self.model(copies.flatten(0, 1)).softmax(dim=1)
-        return opinions.unflatten(0, copies.shape[:2]).mean(dim=1).clamp_min(1e-9).log()
+        return opinions.view(*copies.shape[:2], -1).mean(dim=1).clamp_min(1e-9).log()
 
 
 def main(count: int) -> None:

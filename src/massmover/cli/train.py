@@ -211,10 +211,12 @@ def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], Potential
 
     channels, height, width = training.images.shape[1:]
     classes = int(training.labels.max()) + 1
-    sizes = {"classes": classes, "groups": margin.groups, "members": margin.members}
+    units = 32 if channels > 1 else 0
 
     def build() -> PotentialNetwork:
-        network = PotentialNetwork((channels, height, width), **sizes, mass_units=32 if channels > 1 else 0)
+        network = PotentialNetwork(
+            (channels, height, width), classes=classes, groups=margin.groups, members=margin.members, mass_units=units
+        )
         if channels > 1:
             network.centre_()
         return network
