@@ -12,5 +12,5 @@ ATTACKS = {
 }
 ADVERSARIES = ("ascent", "frank-wolfe", "sinkhorn", "wong")  # of adversarial training
 ARCHITECTURES = ("lenet", "resnet20", "resnet18")
-BUNDLED = ("mnist-standard", "mnist-robust", "mnist-certified")
-RECIPES = ("standard", "paper", "robust", "certified")
+BUNDLED = ("mnist-standard", "mnist-robust", "mnist-certified", "mnist-certified-far")
+RECIPES = ("standard", "paper", "robust", "certified", "certified-far", "certified-colour")

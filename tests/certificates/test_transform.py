@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from importlib.machinery import ModuleSpec
 
 import numpy as np
@@ -79,6 +80,28 @@ def test_the_quick_transform_is_nearly_lipschitz_on_the_euclidean_ground(backend
     columns = arrays.flatten(1).T.contiguous()
     relax_(columns, metric=metric, reach=2)
     assert steepness(columns.T.reshape(3, 20, 17).numpy(), ground="euclidean").max() < 1.0285
+
+
+def test_the_detour_by_way_of_neighbours_is_known() -> None:
+    # With 8 neighbours the worst direction lies half way between a side and a diagonal, at an angle of pi / 8.
+    assert PixelMetric(40, 40).detour(1) == pytest.approx(1 / math.cos(math.pi / 8), abs=1e-4)
+    # With 16 it lies half way between a side and the way of a knight.
+    assert PixelMetric(60, 60).detour(2) == pytest.approx(1 / math.cos(math.atan(0.5) / 2), abs=1e-3)
+    assert PixelMetric(9, 7, "manhattan").detour(1) == PixelMetric(9, 7, "chebyshev").detour(1) == 1
+    assert PixelMetric(1, 1).detour(2) == 1
+
+
+@given(seed=seeds, height=sides, width=sides, ground=grounds, reach=st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_divided_by_the_detour_the_quick_transform_is_lipschitz(
+    seed: int, height: int, width: int, ground: Ground, reach: int
+) -> None:
+    metric = PixelMetric(height, width, ground)
+    columns = rough(seed, height, width).float().flatten(1).T.contiguous()
+    for _ in range(3):  # near the edges two sweeps may fall short of the last digit
+        relax_(columns, metric=metric, reach=reach)
+    arrays = columns.T.reshape(3, height, width).double().numpy() / metric.detour(reach)
+    assert steepness(arrays, ground=ground).max() <= 1 + 1e-5
 
 
 def test_powers_that_are_no_metric_are_refused() -> None:

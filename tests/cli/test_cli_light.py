@@ -15,6 +15,7 @@ from massmover import METHODS, names
 from massmover.backend import BACKENDS
 from massmover.cli import options
 from massmover.models import ARCHITECTURES, BUNDLED
+from massmover.models.loading import CERTIFIED
 from massmover.training import RECIPES
 from massmover.training.recipe import ATTACKS
 
@@ -83,7 +84,7 @@ def test_names_are_those_of_what_they_name() -> None:
     assert tuple(METHODS) == tuple(names.ATTACKS)
     assert names.ADVERSARIES == ATTACKS
     assert tuple(ARCHITECTURES) == names.ARCHITECTURES
-    assert (*BUNDLED, "mnist-certified") == names.BUNDLED  # which is loaded in a way of its own
+    assert (*BUNDLED, *CERTIFIED) == names.BUNDLED
     assert set(RECIPES) == set(names.RECIPES)
     assert options.BACKENDS == BACKENDS
 

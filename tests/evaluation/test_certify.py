@@ -50,7 +50,7 @@ def test_a_run_with_certificates_is_a_bracket(tmp_path: Path) -> None:
     assert all(line.certified is not None for line in read_records(tmp_path / "run" / "records.jsonl"))
     page = write_page([tmp_path / "run"], tmp_path / "page.html").read_text()
     assert "Proved and broken" in page and "No image is both proved and broken" in page
-    assert page.count('class="layer unknown"') == 2  # wide and narrow
+    assert page.count('Z" class="layer unknown"') == 2  # the band, wide and narrow
 
 
 def test_a_certificate_that_lies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

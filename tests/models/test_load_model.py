@@ -121,7 +121,8 @@ def test_mean_and_std_belong_together() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        MassmoverError, match=r"'alexnet'.*mnist-standard, mnist-robust, mnist-certified, lenet.*module:function"
+        MassmoverError,
+        match=r"'alexnet'.*mnist-standard, mnist-robust, mnist-certified, mnist-certified-far, lenet.*module:function",
     ):
         load_model("alexnet")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_page import finished_run
+from test_page import certified_run, finished_run
 
 from massmover.report import write_page
 
@@ -51,6 +51,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
+def bracket(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("bracket")
+    return write_page([certified_run(folder / "run")], folder / "page.html").as_uri()
+
+
+@pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("pages")
     names = [f"class number {label}" for label in range(10)]
@@ -82,6 +88,45 @@ def test_the_page_loads_without_error_and_fits(browser: Any, address: str, width
     assert len(shown[0].find_elements("css selector", "path.paper")) == 3
     background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, background[4:-1].split(", "))) < 60) == dark
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_proved_unknown_and_broken_are_one_band(browser: Any, bracket: str, width: int) -> None:
+    show(browser, bracket, width=width)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    chart = next(c for c in browser.find_elements("css selector", ".chart.bracket") if c.is_displayed())
+    kinds = ("proved", "unknown", "broken")
+    layers = [chart.find_element("css selector", f".layer.{kind}") for kind in kinds]
+    colours = [layer.value_of_css_property("fill") for layer in layers]
+    assert len(set(colours)) == 3 and "rgb(0, 0, 0)" not in colours
+    # From top to bottom broken, unknown, proved; together they fill the frame.
+    boxes = [
+        browser.execute_script("const b = arguments[0].getBBox(); return [b.y, b.height]", layer) for layer in layers
+    ]
+    (proved_top, proved), (unknown_top, _), (broken_top, _) = boxes
+    assert broken_top < unknown_top <= proved_top
+    frame = chart.find_element("css selector", "line.grid").size["width"]
+    assert chart.size["height"] > 200 and frame > 0.7 * chart.size["width"]
+    assert proved > 0.2 * browser.execute_script("return arguments[0].viewBox.baseVal.height", chart)
+    section = browser.find_element("css selector", ".bracket-section")
+    assert "No image is both proved and broken" in section.text
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_each_image_shows_what_lies_between_proof_and_attack(browser: Any, bracket: str, width: int) -> None:
+    from selenium.webdriver import ActionChains
+
+    show(browser, bracket, width=width)
+    chart = next(c for c in browser.find_elements("css selector", ".chart.between") if c.is_displayed())
+    rows = chart.find_elements("css selector", ".image-row")
+    parts = [[p.get_attribute("class") for p in row.find_elements("css selector", "rect")] for row in rows]
+    broken, unknown, proved = "layer broken", "layer unknown", "layer proved"
+    assert parts == [[broken], [unknown], [proved, unknown, broken], [proved]]  # images 0, 2, 1 and 3
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", rows[2])
+    ActionChains(browser).move_to_element(rows[2]).perform()
+    assert browser.find_element("id", "tip").text == "image 1, 1: proved up to 5, broken at 10"
+    assert browser.get_log("browser") == []
 
 
 def cards(browser: Any) -> list[str]:

@@ -16,14 +16,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 
 from making import broken, record, settings
 
-from massmover.evaluation.store import Record, RunFolder, write_records
+from massmover.evaluation.store import Record, RunFolder, read_records, write_records
 from massmover.evaluation.summary import summarise
 from massmover.paper import VICTIMS
 from massmover.report import charts, load_run, write_page
+from massmover.report.downloads import image_lines
 from massmover.report.figures import write_figures
 from massmover.report.page import confusion, page, worst_classes
 from massmover.report.pictures import DETAIL, arrows, detail, difference, packed_moves, png
 from massmover.report.published import CURVES, RADII_PIXELS, curves_for
+from massmover.report.runs import Between
 
 SHAPE = (1, 28, 28)
 
@@ -84,6 +86,43 @@ def finished_run(
         moves=moves,
     )
     return folder
+
+
+def certified_run(folder: Path) -> Path:
+    """The same run with proofs: image 1 is proved below what broke it, image 2 not at all, image 3 beyond all radii."""
+    path = finished_run(folder, certify=True)
+    run = RunFolder(path)
+    proofs = {0: 0.0, 1: 5 / 784, 2: 0.0, 3: 60 / 784}
+    lines = [replace(line, certified=proofs[line.index]) for line in read_records(run.records)]
+    write_records(run.records, lines)
+    summary = summarise(lines, load_run(path).settings, numbers_per_image=784)
+    run.write_json(run.summary, {**summary, "checks": []})
+    return path
+
+
+def test_every_image_has_its_interval_between_proof_and_attack(tmp_path: Path) -> None:
+    run = load_run(certified_run(tmp_path / "run"))
+    rows = {row.image: row[2:] for row in run.between()}
+    assert rows == {
+        0: (0, 0, 0),
+        1: (pytest.approx(5), 0, pytest.approx(10)),
+        2: (0, pytest.approx(10), pytest.approx(50)),
+        3: (pytest.approx(60), pytest.approx(50), None),
+    }
+    assert [row.image for row in run.between()] == [0, 2, 1, 3]
+    text = page([run])
+    assert "image 1, 1: proved up to 5, broken at 10" in text and "image 3, 3: proved up to 60, stood at 50" in text
+    assert "image 0, 0: a clean mistake" in text and text.count("proved up to</th>") == 3
+    lines = {line["image"]: line for line in image_lines([run])}
+    assert lines[2]["certified_radius_pixels"] == 0 and lines[2]["stood_radius_pixels"] == pytest.approx(10)
+    assert not load_run(finished_run(tmp_path / "plain")).between()
+
+
+def test_of_many_images_some_are_drawn_from_end_to_end() -> None:
+    rows = [Between(image, 0, float(image), 0.0, None) for image in range(1000)]
+    drawn = charts.spread(rows, most=60)
+    assert len(drawn) == 60 and (drawn[0].image, drawn[-1].image) == (0, 999)
+    assert charts.spread(rows[:7], most=60) == rows[:7]
 
 
 def test_the_page_is_self_contained_and_says_what_was_measured(tmp_path: Path) -> None:

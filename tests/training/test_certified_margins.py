@@ -43,6 +43,16 @@ def test_the_duels_of_the_true_class_are_those_of_the_scores() -> None:
     torch.testing.assert_close(won.amin(dim=1), network(images)[torch.arange(9), labels])
 
 
+def test_centring_moves_scores_by_the_means_of_potentials() -> None:
+    torch.manual_seed(0)
+    network = PotentialNetwork((3, 5, 4), classes=2, groups=1, members=1).eval()
+    grey = torch.full((1, 3, 5, 4), 0.4)
+    plain = network(grey)
+    torch.testing.assert_close(plain[0, 0], network.columns.mean() + network.biases.sum())
+    network.centre_()
+    torch.testing.assert_close(network(grey)[0, 0], network.biases.sum())
+
+
 def test_training_certifies_what_it_learns() -> None:
     images, labels = bars(200)
     trained = train(potentials, images, labels, recipe=dataclasses.replace(RECIPE, epochs=8))
@@ -77,3 +87,7 @@ def test_a_margin_needs_potentials_and_no_adversary() -> None:
         Margin(temperature=0)
     with pytest.raises(MassmoverError, match="0 < hardest <= softest"):
         Margin(softest=0.01, hardest=0.02)
+    with pytest.raises(MassmoverError, match="groups >= 1 and members >= 1"):
+        Margin(groups=0)
+    with pytest.raises(MassmoverError, match=r"memory in \[0, 1\)"):
+        Recipe(memory=1.0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from massmover.models import lenet
 from massmover.training import Recipe, accuracy, train
-from massmover.training.batches import random_shift
+from massmover.training.batches import random_mirror, random_shift
 from massmover.training.loop import one_cycle
 from massmover.types import MassmoverError
 
@@ -162,3 +162,11 @@ def test_accuracy_counts_across_batches_and_restores_the_mode() -> None:
     images = torch.tensor([0, 0, 255, 255, 255], dtype=torch.uint8).reshape(5, 1, 1, 1)
     assert accuracy(model, images, torch.tensor([0, 1, 1, 1, 1]), batch_size=2) == pytest.approx(0.8)
     assert model.training
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    images = torch.arange(12, dtype=torch.uint8).reshape(1, 1, 3, 4).repeat(100, 1, 1, 1)
+    mirrored = random_mirror(images, draws=torch.Generator().manual_seed(0))
+    turned = torch.tensor([torch.equal(image, images[0].flip(2)) for image in mirrored])
+    assert 30 < int(turned.sum()) < 70
+    assert torch.equal(mirrored[~turned], images[~turned])

@@ -21,13 +21,23 @@ def steepness(potentials: NDArray[np.floating], *, ground: Ground, power: float 
     height, width = phi.shape[-2:]
     if not np.isfinite(phi).all():
         raise MassmoverError("a potential holds NaN or infinity, so nothing can be certified with it: train it again")
-    steepest = np.zeros(phi.shape[:-2])
+    side_by_side = np.ascontiguousarray(
+        np.moveaxis(phi.reshape(-1, height, width), 0, 2)
+    )  # (H, W, P): quick to compare
+    steepest = np.zeros(side_by_side.shape[2])
     for dy in range(height):
         for dx in range(width):
             if dy or dx:
                 distance = {"euclidean": (dy * dy + dx * dx) ** 0.5, "manhattan": dy + dx, "chebyshev": max(dy, dx)}
-                down, up = (phi[..., dy:, dx:], phi[..., : height - dy, : width - dx])
-                left, right = (phi[..., dy:, : width - dx], phi[..., : height - dy, dx:])
-                rise = np.maximum(np.abs(down - up).max((-2, -1)), np.abs(left - right).max((-2, -1)))
+                down, up = (side_by_side[dy:, dx:], side_by_side[: height - dy, : width - dx])
+                left, right = (side_by_side[dy:, : width - dx], side_by_side[: height - dy, dx:])
+                rise = np.maximum(_largest(down - up), _largest(left - right))
                 steepest = np.maximum(steepest, rise / distance[ground] ** power)
-    return np.where(steepest > 0, steepest * (1 + 4 * np.finfo(np.float64).eps), 0.0)
+    found = np.where(steepest > 0, steepest * (1 + 4 * np.finfo(np.float64).eps), 0.0)
+    return found.reshape(phi.shape[:-2])
+
+
+def _largest(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest absolute value over the pixels (H, W, P)."""
+    found: NDArray[np.float64] = np.maximum(differences.max((0, 1)), -differences.min((0, 1)))
+    return found

@@ -50,6 +50,10 @@ class PixelMetric:
         """The offsets (n, 2) to earlier neighbours that no chain of nearer ones replaces, and their distances (n,)."""
         return _neighbours(self, reach)
 
+    def detour(self, reach: int) -> float:
+        """How many times longer than the distance the way by such neighbours is, at worst."""
+        return _detour(self, reach)
+
 
 def lower_transform(arrays: Tensor, *, metric: PixelMetric) -> Tensor:
     """The largest 1-Lipschitz arrays below the given ones: `min_j (psi_j + d_ij)` over the last two axes."""
@@ -142,3 +146,17 @@ def _neighbours(metric: PixelMetric, reach: int) -> tuple[NDArray[np.int64], NDA
     ]
     distances = [metric.between(dy, dx) for dy, dx in offsets]
     return np.array(offsets, dtype=np.int64).reshape(-1, 2), np.array(distances)
+
+
+@lru_cache(maxsize=8)
+def _detour(metric: PixelMetric, reach: int) -> float:
+    # From the first pixel to any other no way turns back, so each pixel hears from those above and to the left alone.
+    offsets, distances = metric.neighbours(reach)
+    steps = [(-dy, abs(dx), d) for (dy, dx), d in zip(offsets.tolist(), distances.tolist(), strict=True)]
+    ways = np.zeros((metric.height, metric.width))
+    worst = 1.0
+    for y, x in np.ndindex(metric.height, metric.width):
+        if y or x:
+            ways[y, x] = min(ways[y - dy, x - dx] + d for dy, dx, d in steps if dy <= y and dx <= x)
+            worst = max(worst, float(ways[y, x]) / metric.between(y, x))
+    return worst

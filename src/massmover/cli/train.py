@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from massmover.data import ImageSet
     from massmover.models import PotentialNetwork
-    from massmover.training import Recipe, Trained
+    from massmover.training import Margin, Recipe, Trained
     from massmover.training.recipe import AttackName
     from massmover.training.state import Epoch
 
@@ -37,12 +37,13 @@ def train_command(
     out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
     model: Annotated[
-        str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}; the recipe certified has its own.")
+        str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}; the recipes certified have their own.")
     ] = "lenet",
     recipe: Annotated[
         str,
         typer.Option(
-            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof."
+            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof "
+            "(certified-far: for large radii; certified-colour: for photographs)."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
@@ -188,7 +189,7 @@ def watched(
                 errors.print(f"epoch {line.epoch}/{recipe.epochs} loss {line.loss:.4f} {held_out(latest)}")
 
         return train(
-            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training),
+            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training, recipe.margin),
             training.images,
             training.labels,
             recipe=recipe,
@@ -201,14 +202,26 @@ def watched(
         )
 
 
-def potentials_for(training: ImageSet) -> Callable[[], PotentialNetwork]:
-    """The network of potentials for images of this shape; colour adds a function of the channels' masses."""
+def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], PotentialNetwork]:
+    """The network of potentials for images of this shape; colour adds a function of the channels' masses.
+
+    Images in colour are taken for photographs, which fill their frame; grey ones for drawings on black.
+    """
     from massmover.models import PotentialNetwork
 
     channels, height, width = training.images.shape[1:]
     classes = int(training.labels.max()) + 1
     units = 32 if channels > 1 else 0
-    return lambda: PotentialNetwork((channels, height, width), classes=classes, mass_units=units)
+
+    def build() -> PotentialNetwork:
+        network = PotentialNetwork(
+            (channels, height, width), classes=classes, groups=margin.groups, members=margin.members, mass_units=units
+        )
+        if channels > 1:
+            network.centre_()
+        return network
+
+    return build
 
 
 def held_out(latest: list[Epoch]) -> str:

@@ -19,6 +19,7 @@ from massmover.certificates.transform import PixelMetric, projected, relax_
 from massmover.models.weights import read_weights
 from massmover.types import Images, Labels, Logits, MassmoverError, Normalisation
 
+REACH = 2  # pixels: how far the neighbours lie by way of which training measures distance
 UNIT = 1 / 1024  # pixels: frozen potentials are whole numbers of it, which 16 bits hold up to 32 pixels
 DRIFT = 1e-6  # the share of an image's mass that the judge of attacks lets an image gain or lose
 
@@ -69,7 +70,7 @@ class PotentialNetwork(nn.Module):
         super().__init__()
         pairs = classes * (classes - 1) // 2
         self.shape, self.sizes, self.normalisation = shape, (pairs, groups, members), normalisation
-        self.classes, self.softness = classes, 0.0
+        self.classes, self.softness, self.even = classes, 0.0, 0.0
         pixels, count = shape[0] * shape[1] * shape[2], groups * members
         # Potentials of a duel lie side by side, pixel after pixel: so the projection runs along memory.
         self.columns = nn.Parameter(0.1 * torch.randn(pairs, pixels, count))
@@ -78,9 +79,25 @@ class PotentialNetwork(nn.Module):
         self.mass_out = nn.Parameter(torch.zeros(pairs, mass_units))
         self.project_()
 
+    @torch.no_grad()
+    def centre_(self) -> None:
+        """Measure shares of mass from those of an evenly grey image: for photographs, which are never far from one.
+
+        A score moves by the mean of its potential, which its bias makes up for, so nothing that can be learned changes.
+        But a photograph lies on every pixel, and every gradient would raise or lower a potential as a whole. The
+        potentials start smaller too, since those of photographs stay small.
+        """
+        channels, height, width = self.shape
+        self.even = 1 / (height * width * (1 if self.normalisation == "channel" else channels))
+        self.columns.mul_(0.1)
+
+    def _shares(self, images: Images) -> Tensor:
+        """The shares of mass that potentials are applied to: (B, pixels)."""
+        return shares_of_mass(images, normalisation=self.normalisation).flatten(1) - self.even
+
     def forward(self, images: Images) -> Logits:
         """Score the images."""
-        shares = shares_of_mass(images, normalisation=self.normalisation).flatten(1)  # (B, pixels)
+        shares = self._shares(images)
         won = self._decided(shares @ self.columns) + mass_score(images, self.mass_in, self.mass_out).T  # (pairs, B)
         return class_scores(won.T, classes=self.classes)
 
@@ -97,7 +114,7 @@ class PotentialNetwork(nn.Module):
         place = torch.empty_like(labels)  # of each image among those of its class
         place[order] = torch.arange(B, device=labels.device) - starts[labels[order]]
         most = int(counts.max())
-        shares = shares_of_mass(images, normalisation=self.normalisation).flatten(1)
+        shares = self._shares(images)
         ranks = shares.new_zeros(classes, most, shares.shape[1])
         ranks[labels, place] = shares
         free = shares.new_zeros(classes, most, len(first))
@@ -122,26 +139,29 @@ class PotentialNetwork(nn.Module):
         """Bring the potentials back to about 1-Lipschitz, as after a step of the optimiser."""
         _, height, width = self.shape
         for rows in self.columns.detach().view(-1, height * width, self.columns.shape[2]):
-            relax_(rows, metric=PixelMetric(height, width))
+            relax_(rows, metric=PixelMetric(height, width), reach=REACH)
 
     @torch.no_grad()
     def frozen(self) -> CertifiedNetwork:
         """The network for use: potentials exactly 1-Lipschitz, in whole numbers of a unit.
 
-        Scaled by 1 - unit before rounding, a difference is at most (1 - unit) d + unit, which is at most d between two
-        different pixels: rounding keeps the constant.
+        What training leaves is too steep by the detour by way of neighbours. All scores are divided by that, which
+        changes no answer; the projection then has next to nothing to do. Scaled by 1 - unit before rounding, a
+        difference is at most (1 - unit) d + unit, which is at most d between two different pixels: rounding keeps the
+        constant.
         """
-        _, height, width = self.shape
+        metric = PixelMetric(*self.shape[1:])
+        scale = (1 - UNIT) / metric.detour(REACH)
         arrays = self.columns.detach().double().transpose(1, 2).reshape(-1, *self.shape)
-        arrays = projected(arrays, metric=PixelMetric(height, width))
+        arrays = projected(arrays / metric.detour(REACH), metric=metric)
         numbers = (arrays * (1 - UNIT) / UNIT).round()
         if numbers.abs().max() > torch.iinfo(torch.int16).max:
             raise MassmoverError("a potential rose above 32 pixels, more than a file holds: train at a lower rate")
         state = {
             "potentials": numbers.to(torch.int16).reshape(*self.sizes, *self.shape),
-            "biases": self.biases.double().reshape(self.sizes),
+            "biases": (self.biases.double() - self.even * self.columns.double().sum(dim=1)).reshape(self.sizes) * scale,
             "mass_in": self.mass_in.double(),
-            "mass_out": self.mass_out.double(),
+            "mass_out": self.mass_out.double() * scale,
             "per_channel": torch.tensor(self.normalisation == "channel"),
         }
         return CertifiedNetwork(state, origin="the trained network")

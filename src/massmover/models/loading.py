@@ -22,7 +22,7 @@ from massmover.types import MassmoverError
 
 ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {"lenet": lenet, "resnet20": resnet20, "resnet18": resnet18}
 BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet, "mnist-robust": lenet}
-CERTIFIED = ("mnist-certified",)  # bundled too; their files say how large they are
+CERTIFIED = ("mnist-certified", "mnist-certified-far")  # bundled too; their files say how large they are
 POTENTIALS = "potentials"  # the architecture of a certified network, whatever its size
 
 
@@ -39,7 +39,8 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-certified`), which brings its weights;
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-certified`, `mnist-certified-far`), which brings its
+      weights;
     - an architecture (`lenet`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified trains), which
       needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or inside a
       checkpoint;

@@ -11,7 +11,7 @@ from massmover.evaluation.summary import Goal
 from massmover.paper import VICTIMS
 from massmover.report.intervals import percent
 from massmover.report.published import RADII_PIXELS, PaperCurve, curves_for
-from massmover.report.runs import Run
+from massmover.report.runs import Between, Run
 from massmover.report.svg import Frame, RadiusScale, element, path_of, words
 
 GOALS: dict[Goal, str] = {"wrong": "answered wrongly", "target": "target reached"}
@@ -80,6 +80,59 @@ def bracket_chart(run: Run, *, width: int, height: int) -> Markup:
     )
 
 
+def between_chart(run: Run, *, width: int, rows: int) -> Markup:
+    """One line an image: proved to where, broken from where, and what lies between."""
+    chosen = spread(run.between(), most=rows)
+    frame = Frame(left=46, top=14, right=width - 18, bottom=60 + 6 * len(chosen) - 46)
+    edges = [point["radius_pixels"] for point in run.summary["accuracy"] if point["radius_pixels"] > 0]
+    scale = RadiusScale(low=min(edges, default=1.0), high=max(edges, default=10.0), frame=frame)
+    pieces = [_radius_axis(frame, scale)]
+    for place, row in enumerate(chosen):
+        y = frame.top + 6.0 * place
+        low = within(scale, row.proved)
+        high = frame.right if row.broken is None else max(low, within(scale, row.broken))
+        ends = (("proved", frame.left, low), ("unknown", low, high), ("broken", high, frame.right))
+        boxes = [
+            element("rect", x=start, y=y, width=end - start, height=5, class_=f"layer {kind}")
+            for kind, start, end in ends
+            if end > start
+        ]
+        pieces.append(element("g", *boxes, class_="tip image-row", data_tip=told(run, row)))
+    label = "Proved and broken, image by image"
+    return element(
+        "svg",
+        *pieces,
+        viewBox=f"0 0 {width} {frame.bottom + 46:.0f}",
+        role="img",
+        aria_label=label,
+        class_="chart between",
+    )
+
+
+def spread(rows: Sequence[Between], *, most: int) -> list[Between]:
+    """As many rows as there is place for, the first and the last among them, evenly spaced."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(place * (len(rows) - 1) / (most - 1))] for place in range(most)]
+
+
+def within(scale: RadiusScale, radius: float) -> float:
+    """Where a radius is drawn; one below the first of the axis goes into the gap before it, in proportion."""
+    if radius >= scale.low:
+        return scale(min(radius, scale.high))
+    return scale.frame.left + scale.zero_width * max(radius, 0.0) / scale.low
+
+
+def told(run: Run, row: Between) -> str:
+    """One image in words."""
+    name = f"image {row.image}, {run.class_name(row.label)}"
+    if row.broken == 0:
+        return f"{name}: a clean mistake"
+    proved = "at every radius" if row.proved > 1e9 else f"up to {number(row.proved)}"
+    end = f"stood at {number(row.stood)}" if row.broken is None else f"broken at {number(row.broken)}"
+    return f"{name}: proved {proved}, {end}"
+
+
 def _paper_line(curve: PaperCurve, series: int, *, frame: Frame, scale: RadiusScale) -> list[Markup]:
     pairs = list(zip(RADII_PIXELS, curve.percent, strict=True))
     points = [(scale(radius), _up(frame, value / 100)) for radius, value in pairs]
@@ -133,7 +186,11 @@ def _grid(frame: Frame, scale: RadiusScale) -> Markup:
         y = _up(frame, height / 100)
         pieces.append(element("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="grid"))
         pieces.append(words(frame.left - 8, y + 4, f"{height} %", text_anchor="end"))
-    pieces.append(words(frame.left, frame.bottom + 18, "clean", text_anchor="middle"))
+    return element("g", *pieces, _radius_axis(frame, scale))
+
+
+def _radius_axis(frame: Frame, scale: RadiusScale) -> Markup:
+    pieces = [words(frame.left, frame.bottom + 18, "clean", text_anchor="middle")]
     middle = frame.left + scale.zero_width / 2
     for x in (middle - 3, middle + 3):  # the axis is broken between 0 and the first radius
         pieces.append(element("line", x1=x - 3, x2=x + 3, y1=frame.bottom + 6, y2=frame.bottom - 6, class_="tick"))

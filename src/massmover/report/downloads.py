@@ -74,6 +74,7 @@ def image_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
     targeted = any(run.settings.targeted for run in runs)
     for run in runs:
         breaking, led = run.breaking(), run.breaking("target")
+        between = {row.image: row for row in run.between()}
         for index, record in run.verdicts().items():
             radius = breaking[index]
             aimed = {
@@ -96,6 +97,9 @@ def image_lines(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     "margin_before": record.margin_before,
                     "margin": record.margin,
                     **(aimed if targeted else {}),
+                    "certified_radius": record.certified,
+                    "certified_radius_pixels": between[index].proved if index in between else None,
+                    "stood_radius_pixels": between[index].stood if index in between else None,
                 }
             )
     return lines

@@ -24,9 +24,10 @@ class Card(NamedTuple):
     name: str  # of its class
     before: str  # answers, by name
     after: str
-    radius: float  # all three in pixels; times `scale` they are radius x pixels
+    radius: float  # all four in pixels; times `scale` they are radius x pixels
     cost: float
     distance: float | None
+    proved: float | None  # no plan within this radius changes the answer; None where nobody asked
     scale: float
     share: float  # of the budget, by exact distance
     first: bool  # at the smallest radius that broke the image
@@ -97,6 +98,7 @@ def _card(run: Run, record: Record, row: int, *, number: int | None, first: bool
         radius=record.radius,
         cost=record.cost,
         distance=record.distance,
+        proved=record.certified,
         scale=run.scale,
         share=min(1.0, spent / record.radius) if record.radius > 0 else 0.0,
         first=first,

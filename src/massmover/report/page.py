@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 MOST_CLASSES = 20  # a larger confusion table would not be legible
 MOST_CHIPS = 12  # more classes than this are chosen from a list
 CLOSEST = 10  # survivors that are shown
+MOST_ROWS = 60  # images whose interval between proof and attack is drawn
 
 
 class Confusion(NamedTuple):
@@ -107,6 +108,9 @@ def _bracket(run: Run) -> dict[str, Any]:
         "run": run,
         "wide": charts.bracket_chart(run, width=860, height=320),
         "narrow": charts.bracket_chart(run, width=350, height=280),
+        "rows": min(MOST_ROWS, run.images),
+        "wide_rows": charts.between_chart(run, width=860, rows=MOST_ROWS),
+        "narrow_rows": charts.between_chart(run, width=350, rows=MOST_ROWS),
     }
 
 

@@ -21,6 +21,17 @@ from massmover.report.classes import class_names
 from massmover.report.intervals import Interval, wilson
 from massmover.types import MassmoverError
 
+
+class Between(NamedTuple):
+    """One image: how far it is proved, how far it stood under attack, and what broke it; all radius x pixels."""
+
+    image: int
+    label: int
+    proved: float  # 0 for a clean mistake, infinite for a black image
+    stood: float  # the largest radius tried below the one that broke it; 0 if none
+    broken: float | None  # None where nothing broke it
+
+
 COLUMNS = ("index", "radius", "label", "prediction", "original", "adversarial", "moves")
 
 
@@ -116,6 +127,20 @@ class Run:
         """Per image, the smallest radius x pixels that broke it: 0 where nothing had to move, None if none did."""
         found = smallest_radii(self.records, goal)
         return {index: None if radius is None else radius * self.scale for index, radius in found.items()}
+
+    def between(self) -> list[Between]:
+        """Per image the interval that its true breaking radius lies in, the least proved first; none without proofs."""
+        breaking, tried = self.breaking(), sorted({record.radius * self.scale for record in self.records})
+        found = []
+        for index, record in self.verdicts().items():
+            if record.certified is not None:
+                broken = breaking[index]
+                stood = [radius for radius in tried if broken is None or radius < broken]
+                # A search of smallest radii tries no list: where it found nothing its one record has the largest.
+                last = 0.0 if self.settings.smallest and broken is not None else max(stood, default=0.0)
+                proved = 0.0 if record.clean_mistake else record.certified * self.scale
+                found.append(Between(index, record.label, proved, last, broken))
+        return sorted(found, key=lambda row: (row.proved, row.stood, row.image))
 
     def confusion(self, radius: float | None, goal: Goal = "wrong") -> Counter[tuple[int, int]]:
         """How often each label was answered as each class, within a radius; None for any."""

@@ -32,6 +32,12 @@ def random_shift(images: Tensor, *, largest: int, draws: torch.Generator) -> Ten
     return shifted.permute(0, 3, 1, 2).contiguous()
 
 
+def random_mirror(images: Tensor, *, draws: torch.Generator) -> Tensor:
+    """Return the images, about half of them with left and right exchanged."""
+    turned = torch.rand(len(images), generator=draws).to(images.device) < 0.5
+    return torch.where(turned[:, None, None, None], images.flip(3), images)
+
+
 def checksum_of(images: Tensor, labels: Labels) -> str:
     """The sha256 of images and labels as they are given: a run goes on with the same ones or not at all."""
     digest = hashlib.sha256()

@@ -21,7 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 from massmover.compiling import working_seconds
 from massmover.ranks import Ranks
 from massmover.training.adversary import moved_images
-from massmover.training.batches import as_floats, check_training_data, checksum_of, random_shift, scores
+from massmover.training.batches import (
+    as_floats,
+    check_training_data,
+    checksum_of,
+    random_mirror,
+    random_shift,
+    scores,
+)
 from massmover.training.margins import Margins, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
@@ -103,6 +110,7 @@ def train(
                     potentials.softness = recipe.margin.softness(share)
                 # batch: drawn whole on every rank, then each takes its part
                 batch = random_shift(images[chosen.to(images.device)], largest=recipe.shift, draws=run.draws)
+                batch = random_mirror(batch, draws=run.draws) if recipe.mirror else batch
                 mine = slice(ranks.rank, None, ranks.size)
                 clean = as_floats(batch[mine].to(device))
                 truth = labels[chosen.to(labels.device)][mine].to(device)

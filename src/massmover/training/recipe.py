@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -67,13 +67,17 @@ class Margin:
 
     The true class gives up the wanted `radius` in each of its duels before they, divided by `temperature`, count.
     Maxima and minima are soft at first and nearly hard at the end: their temperature falls geometrically from `softest`
-    to `hardest`. All four are in pixels.
+    to `hardest`. At first every potential then has a part in every answer, and they part ways one by one; started hard,
+    most would never be the largest anywhere and learn nothing. All four are in pixels. A duel has `groups` times
+    `members` potentials.
     """
 
     radius: float = 0.2
     temperature: float = 0.05
-    softest: float = 0.06
-    hardest: float = 0.01
+    softest: float = 0.5
+    hardest: float = 0.02
+    groups: int = 6
+    members: int = 6
 
     def __post_init__(self) -> None:
         """Refuse settings that prove nothing."""
@@ -83,6 +87,8 @@ class Margin:
             )
         if not 0 < self.hardest <= self.softest:
             raise MassmoverError(f"a margin needs 0 < hardest <= softest; got {self.hardest} and {self.softest}")
+        if self.groups < 1 or self.members < 1:
+            raise MassmoverError(f"a duel needs groups >= 1 and members >= 1; got {self.groups} and {self.members}")
 
     def softness(self, share: float) -> float:
         """The temperature of maxima and minima after a share of the run."""
@@ -96,7 +102,8 @@ class Recipe:
     The loss is `clean_share` times the cross-entropy on clean images plus the rest on moved ones; with `trades` above 0
     it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. `averaging`
     is the decay of an exponential average of the weights; the average is what is returned, and 0 turns it off. `shift`
-    is the largest move of a training image, in pixels, in each direction. The last images of the training set, a share
+    is the largest move of a training image, in pixels, in each direction; with `mirror` half of them are seen in a
+    mirror. `memory` is the decay of AdamW's mean of squared gradients. The last images of the training set, a share
     of `held_out`, are not trained on: the epoch that does best on them is kept. Without any, the last epoch is.
     """
 
@@ -107,7 +114,9 @@ class Recipe:
     weight_decay: float = 0.05
     warm_up: float = 0.2  # share of the steps before the peak
     label_smoothing: float = 0.0
+    memory: float = 0.999
     shift: int = 2  # pixels
+    mirror: bool = False
     averaging: float = 0.998
     held_out: float = 0.0
     adversary: Adversary | None = None
@@ -128,10 +137,10 @@ class Recipe:
             raise MassmoverError(
                 f"Training needs a peak_rate > 0 and a weight_decay >= 0; got {self.peak_rate} and {self.weight_decay}."
             )
-        if not (0 < self.warm_up < 1 and 0 <= self.label_smoothing < 1 and 0 <= self.averaging < 1):
+        if not (0 < self.warm_up < 1 and all(0 <= x < 1 for x in (self.label_smoothing, self.averaging, self.memory))):
             raise MassmoverError(
-                f"warm_up lies in (0, 1), label_smoothing and averaging in [0, 1); "
-                f"got {self.warm_up}, {self.label_smoothing} and {self.averaging}."
+                f"warm_up lies in (0, 1), label_smoothing, averaging and memory in [0, 1); "
+                f"got {self.warm_up}, {self.label_smoothing}, {self.averaging} and {self.memory}."
             )
         if not 0 <= self.held_out < 1:
             raise MassmoverError(f"held_out is a share of the training images, in [0, 1); got {self.held_out}.")
@@ -143,6 +152,17 @@ class Recipe:
             )
 
 
+CERTIFIED = Recipe(
+    epochs=14,
+    batch_size=256,
+    peak_rate=0.07,
+    weight_decay=0.0,
+    warm_up=0.1,
+    memory=0.99,
+    shift=0,
+    held_out=1 / 12,
+    margin=Margin(),
+)
 RECIPES = {
     "standard": Recipe(),
     "paper": Recipe(
@@ -158,14 +178,14 @@ RECIPES = {
     "robust": Recipe(
         epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
     ),
-    "certified": Recipe(
-        epochs=6,
-        batch_size=256,
-        peak_rate=0.07,
-        weight_decay=0.0,
-        warm_up=0.1,
-        shift=0,
-        held_out=1 / 12,
-        margin=Margin(),
+    "certified": CERTIFIED,
+    "certified-far": replace(CERTIFIED, margin=Margin(radius=0.5, temperature=0.15, softest=0.8, hardest=0.03)),
+    "certified-colour": replace(
+        CERTIFIED,
+        epochs=10,
+        peak_rate=0.03,
+        mirror=True,
+        held_out=0.1,
+        margin=Margin(radius=0.01, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
     ),
 }

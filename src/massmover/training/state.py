@@ -67,7 +67,9 @@ class Run:
                 model.parameters(), lr=recipe.peak_rate, momentum=0.9, weight_decay=recipe.weight_decay
             )
         else:
-            optimiser = torch.optim.AdamW(model.parameters(), weight_decay=recipe.weight_decay)
+            optimiser = torch.optim.AdamW(
+                model.parameters(), betas=(0.9, recipe.memory), weight_decay=recipe.weight_decay
+            )
         average = WeightAverage(model, decay=recipe.averaging)
         return cls(recipe, seed, data, model, optimiser, average, torch.Generator().manual_seed(seed))
 
