@@ -278,7 +278,7 @@ def test_a_picture_is_enlarged_by_click_and_by_key(browser: Any, address: str) -
     ActionChains(browser).send_keys(Keys.ESCAPE).perform()
     assert until(lambda: not dialog.is_displayed())
     button = card.find_element("css selector", ".enlarge")
-    assert browser.switch_to.active_element == button  # the way back is where one came from
+    assert until(lambda: browser.switch_to.active_element == button)  # the way back is where one came from
     button.send_keys(Keys.ENTER)
     assert dialog.is_displayed()
     dialog.find_element("css selector", ".close").click()
