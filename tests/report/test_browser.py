@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from test_page import certified_run, finished_run
+from test_standings import stronger_run
 
 from massmover.report import write_page
+from massmover.report.standings import write_standings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -349,3 +351,23 @@ def test_without_script_the_content_is_there(browser: Any, address: str) -> None
         assert browser.find_element("css selector", "#downloads a").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_standings_fit_and_sort(browser: Any, tmp_path: Path, width: int) -> None:
+    folders = [finished_run(tmp_path / "weak"), stronger_run(tmp_path / "strong")]
+    show(browser, write_standings(folders, tmp_path / "standings.html").as_uri(), width=width)
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+    def names() -> list[str]:
+        return [cell.text.split()[0] for cell in browser.find_elements("css selector", ".standings tbody th")]
+
+    assert names() == ["strong", "weak"]
+    column = browser.find_elements("css selector", ".standings .sort")[3]  # the larger radius
+    head = column.find_element("xpath", "..")
+    for direction, order in (("descending", ["strong", "weak"]), ("ascending", ["weak", "strong"])):
+        browser.execute_script("arguments[0].click()", column)
+        assert head.get_attribute("aria-sort") == direction and names() == order
+    browser.execute_script("arguments[0].click()", browser.find_elements("css selector", ".standings .sort")[0])
+    assert names() == ["strong", "weak"] and head.get_attribute("aria-sort") == "none"

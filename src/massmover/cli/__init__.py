@@ -12,7 +12,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from massmover import __version__
-from massmover.cli import certify, data, demo, evaluate, natural, report, reproduce, selftest, train, verify
+from massmover.cli import certify, data, demo, evaluate, natural, report, reproduce, selftest, standings, train, verify
 from massmover.cli.screen import console, end, errors
 from massmover.interruption import INTERRUPTED
 from massmover.types import StoppedError
@@ -85,6 +85,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
+app.command("standings")(standings.standings)
 app.command("demo")(demo.demo)
 app.command("natural")(natural.natural)
 app.command("reproduce")(reproduce.reproduce)

@@ -33,7 +33,14 @@ from massmover.evaluation.store import (
     room_for,
     write_part,
 )
-from massmover.evaluation.subject import Subject, ball_for, file_checksum, score_fingerprint, weights_checksum
+from massmover.evaluation.subject import (
+    Subject,
+    ball_for,
+    file_checksum,
+    score_fingerprint,
+    training_time,
+    weights_checksum,
+)
 from massmover.evaluation.summary import summarise
 from massmover.evaluation.watcher import Progress, Watcher
 from massmover.ranks import Ranks
@@ -135,6 +142,8 @@ def manifest_of(subject: Subject, settings: Settings, *, command: Sequence[str])
             "checksum": weights_checksum(subject.model),
             "file_checksum": file_checksum(settings.weights),
             "scores": score_fingerprint(subject),
+            "parameters": sum(value.numel() for value in subject.model.state_dict().values()),
+            "trained": training_time(settings),
         },
         "mask": file_checksum(settings.mask),
         "versions": {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from massmover.evaluation.settings import Choice, Settings, same_scores
 from massmover.inputs import check_labels, check_mask
 from massmover.memory import free_memory
 from massmover.models.loading import as_built, load_model
+from massmover.names import BUNDLED
 from massmover.types import Images, Labels, Logits, MassmoverError
 
 FINGERPRINTED = 4  # images whose scores tell one model from another
@@ -226,6 +229,22 @@ def _mixed(scores: Logits) -> list[list[float]]:
     waves = torch.outer(torch.arange(scores.shape[1]), torch.arange(1, 9)).double().cos()  # (classes, 8)
     mixed: list[list[float]] = (scores.detach().cpu().double() @ waves).tolist()
     return [[float(f"{number:.6g}") for number in row] for row in mixed]
+
+
+def training_time(choice: Choice) -> str | None:
+    """What training took: by the card of a bundled model, by the history that `massmover train` left beside others."""
+    if choice.weights is None and choice.model in BUNDLED:
+        card = files("massmover").joinpath("bundled", f"{choice.model}.md").read_text(encoding="utf-8")
+        cells = [line.split("|") for line in card.splitlines() if line.startswith("| training time |")]
+        return cells[0][2].strip() if cells else None
+    history = Path(choice.weights).parent / "history.jsonl" if choice.weights else None
+    if history is None or not history.is_file():
+        return None
+    try:
+        seconds = sum(float(json.loads(line)["seconds"]) for line in history.read_text(encoding="utf-8").splitlines())
+    except (ValueError, KeyError, TypeError):
+        return None  # some other program's history
+    return f"{seconds:,.0f} seconds"
 
 
 def file_checksum(path: str | None) -> str | None:

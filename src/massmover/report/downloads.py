@@ -24,9 +24,9 @@ class Download(NamedTuple):
 def downloads(runs: Sequence[Run]) -> list[Download]:
     """Accuracy, accuracy by class, one line an image, and all of it as JSON."""
     return [
-        _table("accuracy.csv", "accuracy at each radius", accuracy_lines(runs)),
-        _table("classes.csv", "the same by class", class_lines(runs)),
-        _table("images.csv", "every image and what broke it", image_lines(runs)),
+        table_inside("accuracy.csv", "accuracy at each radius", accuracy_lines(runs)),
+        table_inside("classes.csv", "the same by class", class_lines(runs)),
+        table_inside("images.csv", "every image and what broke it", image_lines(runs)),
         file_inside("report.json", "all of it, with settings", json.dumps(everything(runs)), kind="application/json"),
     ]
 
@@ -123,7 +123,8 @@ def everything(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _table(name: str, about: str, lines: Sequence[dict[str, Any]]) -> Download:
+def table_inside(name: str, about: str, lines: Sequence[dict[str, Any]]) -> Download:
+    """Lines as a file of comma-separated values."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(lines[0]) if lines else [], lineterminator="\n")
     writer.writeheader()

@@ -16,6 +16,19 @@
   addEventListener("resize", measure);
   for (const details of all("details")) details.addEventListener("toggle", measure);
 
+  // Sort a table by one of its columns: the largest first, then the other way round.
+  const number = (cell) => Number(cell.dataset.value);
+  for (const button of all(".sort")) button.addEventListener("click", () => {
+    const head = button.closest("th"), body = one("tbody", button.closest("table")), heads = [...head.parentElement.children];
+    const column = heads.indexOf(head), words = isNaN(number(body.rows[0].cells[column]));
+    const down = head.getAttribute("aria-sort") === "none" ? !words : head.getAttribute("aria-sort") === "ascending";
+    for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const order = (a, b) => words ? a.dataset.value.localeCompare(b.dataset.value) : number(a) - number(b);
+    const rows = [...body.rows].sort((a, b) => (down ? -1 : 1) * order(a.cells[column], b.cells[column]));
+    body.append(...rows);
+  });
+
   // Filter the gallery by class and radius.
   const cards = all(".card"), chips = all(".chips .chip");
   const radius = one("#radius-choice"), labels = one("#label-choice"), shown = one("#shown"), more = one("#more");
