@@ -98,7 +98,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Same seed, same result.", rich_help_panel=How)] = 0,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Images at once; chosen from memory without it.", show_default=False, rich_help_panel=How),
+        typer.Option(
+            help="Images at once; chosen by attack and memory without it.", show_default=False, rich_help_panel=How
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=How)] = "auto",
     backend: Annotated[

@@ -61,7 +61,13 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
             end("interrupted", back=True)
             raise typer.Exit(INTERRUPTED) from None
 
+    wrapped.__doc__ = flowing(command.__doc__ or "")
     return wrapped
+
+
+def flowing(text: str) -> str:
+    """A docstring whose paragraphs are one line each, so that a page of help breaks them where its screen ends."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def end(reason: str, *, back: bool) -> None:
