@@ -167,3 +167,15 @@ def test_a_model_that_writes_into_its_input_changes_no_image_and_has_gradients()
     variable = images.clone().requires_grad_(True)
     (gradient,) = torch.autograd.grad(logits_of(normalising, variable).sum(), variable)
     assert torch.equal(gradient, torch.full_like(images, 4.0))
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 3), nn.Conv2d(1, 2, 2)], ids=["linear", "convolution"])
+@pytest.mark.parametrize("weights", [torch.float16, torch.float64], ids=str)
+def test_a_function_of_another_number_type_is_told_to_convert(layer: nn.Module, weights: torch.dtype) -> None:
+    """The size of the images is not the matter, so nothing is said of it."""
+    hidden = nn.Sequential(layer, nn.Flatten()) if isinstance(layer, nn.Conv2d) else nn.Sequential(nn.Flatten(), layer)
+    hidden = hidden.to(weights)
+    with pytest.raises(MassmoverError, match=r"let it convert its images, as lambda images") as refused:
+        first_logits_of(lambda images: hidden(images), torch.rand(2, 1, 2, 2))
+    assert "size" not in str(refused.value)
+    assert first_logits_of(lambda images: hidden(images.to(weights)), torch.rand(2, 1, 2, 2)).shape[0] == 2

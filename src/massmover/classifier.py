@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ class Loan(NamedTuple):
 _loans: WeakKeyDictionary[nn.Module, Loan] = WeakKeyDictionary()
 _counter = threading.Lock()  # of `_loans`
 _generators = threading.RLock()  # those of the process, while they are seeded for a draw
+
+# What torch says where weights and images are of different number types.
+OTHER_TYPE = re.compile(r"same dtype|scalar type|Input type .* should be the same")
 
 DECIDING = 10  # times as many draws decide as make a gradient
 
@@ -168,6 +172,10 @@ def misfit(model: Classifier, images: Images, problem: Exception) -> str:
     given = f"The model cannot take images of shape (B, {sizes}), {images.dtype} on {images.device}"
     reason = f"{type(problem).__name__}: {cause(problem)}"
     advice = "Give images of the size the model was made for, or wrap the model in a function that converts them."
+    if OTHER_TYPE.search(str(problem)):
+        advice = (
+            "It computes in another number type: let it convert its images, as lambda images: model(images.half())."
+        )
     weights = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
     floating = {name: weight for name, weight in weights.items() if weight.is_floating_point()}
     if not floating:

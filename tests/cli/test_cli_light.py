@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from commandline import environment, fresh
 
 import massmover
 from massmover import METHODS, names
 from massmover.backend import BACKENDS
-from massmover.cli import options
+from massmover.cli import app, options
 from massmover.models import ARCHITECTURES, BUNDLED
 from massmover.models.loading import CERTIFIED
 from massmover.training import RECIPES
@@ -96,3 +97,16 @@ def test_the_front_door_shows_all_it_has_and_no_more() -> None:
     assert massmover.attacks.attack is massmover.attack
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = massmover.nonsense
+
+
+@pytest.mark.parametrize("name", ["evaluate", "certify", "verify", "natural"])
+def test_the_words_of_a_page_of_help_flow(name: str) -> None:
+    """A line of the source that ends in the middle of a paragraph ends no line of the page."""
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    paragraphs = command.help.split("\n\n")
+    assert len(paragraphs) > 1 and not any("\n" in paragraph.strip() for paragraph in paragraphs)
+
+
+def test_the_help_of_model_names_every_bundled_one(tmp_path: Path) -> None:
+    text = " ".join(fresh("evaluate", "--help", cwd=tmp_path).stdout.split())
+    assert all(bundled in text for bundled in names.BUNDLED)

@@ -12,7 +12,7 @@ from finished import finished_run, settings_of
 from massmover.evaluation.run import Destination, run
 from massmover.evaluation.settings import settings_from_json
 from massmover.evaluation.store import RunFolder, read_records
-from massmover.evaluation.subject import load_subject
+from massmover.evaluation.subject import fitting_batch_size, load_subject
 from massmover.types import Backend
 
 
@@ -34,3 +34,26 @@ def test_the_settings_say_who_moved_the_mass(backend: Backend, tmp_path: Path) -
     kept = json.loads(RunFolder(tmp_path / "run").manifest.read_text())["settings"]
     assert settings_from_json(kept) == settings
     assert kept["backend"] == backend
+
+
+def test_auto_keeps_its_first_records_early() -> None:
+    settings = settings_of(count=200, radii=(0.1,))
+    subject = load_subject(settings)
+    assert fitting_batch_size(subject, settings, processes=1) == 100
+    assert fitting_batch_size(subject, replace(settings, attack="auto"), processes=1) == 20
+
+
+def test_records_do_not_depend_on_the_size_of_a_batch(tmp_path: Path) -> None:
+    """But for the last digits, since a network adds up in another order."""
+    found = []
+    for size in (1, 3):
+        settings = replace(settings_of(count=3, radii=(0.12,)), attack="auto", steps=2, restarts=0, batch_size=size)
+        run(load_subject(settings), settings, Destination(tmp_path / str(size)))
+        lines = read_records(RunFolder(tmp_path / str(size)).records)
+        found.append(sorted(lines, key=lambda line: (line.index, line.radius)))
+    assert all(line.steps > 0 for line in found[0])
+    for one, other in zip(*found, strict=True):
+        assert (one.index, one.success, one.prediction_after, one.steps) == (
+            *(other.index, other.success, other.prediction_after, other.steps),
+        )
+        assert one.cost == pytest.approx(other.cost, rel=1e-4)

@@ -37,6 +37,17 @@ def test_a_sound_model_passes_every_probe() -> None:
     assert failed(standard()) == set()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_confident_model_in_half_precision_has_gradients(dtype: torch.dtype) -> None:
+    subject = subject_of(standard().to(dtype))
+    assert sanity._gradients(subject, subject.pixels(range(4)), subject.labels(range(4))).passed
+
+
+def test_a_model_of_one_class_has_none() -> None:
+    subject = subject_of(lambda images: images.sum(dim=(1, 2, 3))[:, None])
+    assert not sanity._gradients(subject, subject.pixels(range(4)), torch.zeros(4).long()).passed
+
+
 def softmaxed() -> Classifier:
     model = standard()
     return lambda images: model(images).softmax(dim=1)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from rich.progress import Progress as Bar
 from torch import Tensor
 
 from finished import settings_of
 from massmover import METHODS, FrankWolfe, MassmoverError, PlanAscent, attack, smallest_radius
 from massmover.attacks.api import method_of
+from massmover.cli.bar import staged_bar
 from massmover.cli.evaluate import Shown
 from massmover.cli.screen import errors
 from massmover.evaluation import run as running
@@ -118,3 +121,19 @@ def test_steps_and_restarts_that_mean_nothing_are_refused() -> None:
     for settings in ({"steps": 0}, {"steps": 1.5}, {"restarts": -1}):
         with pytest.raises(MassmoverError, match=next(iter(settings))):
             method_of("ascent", **settings)
+
+
+def test_what_is_done_now_stands_below_the_bar_and_is_cut_at_the_end_of_the_screen() -> None:
+    screen = Console(file=io.StringIO(), width=72, force_terminal=True, color_system=None)
+    bar, now = staged_bar(screen, time_left=False), [0.0]
+    shown = Shown(bar, first=True, clock=lambda: now[0])
+    shown.progressed(Progress(done=0, total=40, accuracy=0.0))
+    now[0] = 10.0
+    shown.progressed(Progress(done=20, total=40, accuracy=0.5))
+    shown.searching(range(20, 40), 0.05, Stage("auto: ascent to runner-up 4", 3, 100, 17_000))
+    with screen.capture() as said:
+        screen.print(bar.get_renderable())
+    first, second = said.get().splitlines()
+    assert "━━━" in first and "20/40" in first and "accuracy 50.0%" in first
+    assert second.startswith("images 20 to 39, radius 0.05: auto: ascent to runner-up 4") and second.endswith("…")
+    assert len(second) <= 72

@@ -106,7 +106,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Same seed, same result.", rich_help_panel=How)] = 0,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Images at once; chosen from memory without it.", show_default=False, rich_help_panel=How),
+        typer.Option(
+            help="Images at once; chosen by attack and memory without it.", show_default=False, rich_help_panel=How
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=How)] = "auto",
     backend: Annotated[
@@ -258,14 +260,14 @@ class Shown(Watcher):
         seconds = self.clock() - self.started
         self.progress = progress
         self.note = progress_note(progress, fresh=progress.done - self.before, seconds=seconds)
-        self.bar.update(self.task, completed=progress.done, total=progress.total, note=self.note)
+        self.bar.update(self.task, completed=progress.done, total=progress.total, note=self.note, stage="")
         self.log(self.note)
 
     def searching(self, batch: range, radius: float | None, stage: Stage) -> None:
         """Say where the attack on a batch is."""
-        note = ", ".join(part for part in (self.note, stage_note(batch, self.ball_of(radius), stage)) if part)
-        self.bar.update(self.task, note=note)
-        self.log(note)
+        now = stage_note(batch, self.ball_of(radius), stage)
+        self.bar.update(self.task, stage=now)
+        self.log(", ".join(part for part in (self.note, now) if part))
 
     def ball_of(self, radius: float | None) -> str:
         """Which ball is searched."""

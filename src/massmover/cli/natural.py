@@ -39,7 +39,9 @@ How, Where = "How it is perturbed", "What is kept"
 
 @refuses_clearly
 def natural(
-    out: Annotated[Path, typer.Option(help="Folder for natural.json and natural.png.", rich_help_panel=Where)],
+    out: Annotated[
+        Path, typer.Option(help="Folder for natural.json, natural.png and report.html.", rich_help_panel=Where)
+    ],
     model: options.Model = "mnist-standard",
     weights: options.Weights = None,
     mean: options.Mean = None,

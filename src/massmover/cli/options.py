@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from massmover.names import ATTACKS
+from massmover.names import ARCHITECTURES, ATTACKS, BUNDLED
 from massmover.types import LARGEST_POWER, Backend, Ground, MassmoverError, Normalisation
 
 BACKENDS: tuple[Backend, ...] = ("numba", "torch", "triton")
@@ -18,7 +18,7 @@ What = "What is measured"
 Model = Annotated[
     str,
     typer.Option(
-        help="mnist-standard, mnist-robust, lenet, resnet20, resnet18, package.module:function, or a .pt2 file.",
+        help=f"{', '.join((*BUNDLED, *ARCHITECTURES))}, package.module:function, or a .pt, .ts or .pt2 file.",
         rich_help_panel=What,
     ),
 ]

@@ -14,7 +14,7 @@ from massmover.types import MassmoverError
 
 @refuses_clearly
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that massmover evaluate wrote.", metavar="DIR...")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders that massmover evaluate wrote.", metavar="DIR")],
     out: Annotated[
         Path | None,
         typer.Option(

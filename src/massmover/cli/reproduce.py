@@ -44,7 +44,7 @@ def reproduce(
     count: Annotated[
         int | None, typer.Option(help="How many images; a subset that ends in minutes by default.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the JSON file and the figure.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the JSON file, the figure and the page.")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads for the classifier.")] = 1,
 ) -> None:
     """Measure a table of the paper again: its number beside ours, every image judged by exact transport."""

@@ -61,7 +61,13 @@ def refuses_clearly(command: Callable[P, R]) -> Callable[P, R]:
             end("interrupted", back=True)
             raise typer.Exit(INTERRUPTED) from None
 
+    wrapped.__doc__ = flowing(command.__doc__ or "")
     return wrapped
+
+
+def flowing(text: str) -> str:
+    """A docstring whose paragraphs are one line each, so that a page of help breaks them where its screen ends."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def end(reason: str, *, back: bool) -> None:
@@ -96,21 +102,6 @@ def progress_bar(*, time_left: bool = True) -> Progress:
 
     Rich needs two steps before it names the time left; a caller with few long steps says it in the note instead.
     """
-    # Not at the top: a refused argument shows no bar.
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from massmover.cli.bar import staged_bar  # not at the top: a refused argument shows no bar
 
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")]
-    clocks = [TimeElapsedColumn(), TimeRemainingColumn()] if time_left else []
-    return Progress(
-        *columns,
-        *clocks,
-        console=errors,
-        disable=not sys.stderr.isatty(),
-    )
+    return staged_bar(errors, time_left=time_left)

@@ -34,7 +34,7 @@ HOLD_OUT = 10  # of data without test images every tenth image is one
 
 @refuses_clearly
 def train_command(
-    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history and curve.")],
+    out: Annotated[Path, typer.Option(help="Folder for weights, checkpoint, history, curve and page.")],
     data: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, a .npz file or a folder.")] = "mnist",
     model: Annotated[
         str, typer.Option(help=f"One of {', '.join(names.ARCHITECTURES)}; the recipes certified have their own.")

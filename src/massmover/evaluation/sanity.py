@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from torch.nn import functional as F
 
 from massmover.attacks import attack
+from massmover.attacks.losses import loss_of
 from massmover.classifier import borrowed, logits_of
 from massmover.evaluation.settings import Settings
 from massmover.evaluation.store import Record
@@ -67,16 +67,17 @@ def _radius_zero(subject: Subject, settings: Settings, images: Images, labels: L
 
 
 def _gradients(subject: Subject, images: Images, labels: Labels) -> Check:
+    """Whether what the attacks climb has a slope: log odds, which do not saturate, also in half precision."""
     name = "gradients"
     variable, model = images.detach().clone().requires_grad_(True), subject.drawn(subject.seed)
     with borrowed(model), torch.enable_grad():
-        loss = F.cross_entropy(logits_of(model, variable), labels, reduction="sum")
+        loss = loss_of(logits_of(model, variable), labels, name="cross-entropy").sum()
         if not loss.requires_grad:
             return Check(name, False, "the model's answer carries no gradient")
         (gradient,) = torch.autograd.grad(loss, variable, allow_unused=True)
     if gradient is None:
         return Check(name, False, "the model's answer does not depend on the image")
-    flat = gradient.flatten(1)
+    flat = gradient.nan_to_num().flatten(1)
     zero = int((flat.abs().amax(dim=1) == 0).sum())
     constant = int(((flat.amax(dim=1) - flat.amin(dim=1) == 0) & (flat.abs().amax(dim=1) > 0)).sum())
     same = len(flat) > 1 and bool((flat == flat[0]).all())
