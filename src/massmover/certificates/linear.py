@@ -122,7 +122,7 @@ def worst_margin(
 def _bound(
     layers: list[nn.Module], intervals: dict[int, Interval], rows: Tensor, sources: Sources, *, radius: PerImage
 ) -> Tensor:
-    """Lower bounds (B, n) of rows . output of some layers over the ball, a few rows at a time: so they stay in cache."""
+    """Lower bounds (B, n) of rows . output of some layers over the ball; a few rows at a time stay in the cache."""
     found = []
     for part in rows.split(ROWS, dim=1):
         slope, constant = backwards(layers, intervals, part)
