@@ -92,6 +92,20 @@ def test_the_page_loads_without_error_and_fits(browser: Any, address: str, width
     assert (max(map(int, background[4:-1].split(", "))) < 60) == dark
 
 
+# Which layers hold each of 5 x 40 points of a chart: a list for each column, from the left, of lists from the top.
+INSIDE = """
+const [chart, ...layers] = arguments, boxes = layers.map(layer => layer.getBBox());
+const left = Math.min(...boxes.map(box => box.x)), right = Math.max(...boxes.map(box => box.x + box.width));
+const top = Math.min(...boxes.map(box => box.y)), bottom = Math.max(...boxes.map(box => box.y + box.height));
+const place = (low, high, share) => low + share * (high - low);
+return [...Array(5).keys()].map(column => [...Array(40).keys()].map(row => {
+  const point = chart.createSVGPoint();
+  point.x = place(left, right, (column + .97) / 5); point.y = place(top, bottom, (row + .37) / 40);
+  return layers.flatMap((layer, number) => layer.isPointInFill(point) ? [number] : []);
+}));
+"""
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_proved_unknown_and_broken_are_one_band(browser: Any, bracket: str, width: int) -> None:
     show(browser, bracket, width=width)
@@ -101,15 +115,13 @@ def test_proved_unknown_and_broken_are_one_band(browser: Any, bracket: str, widt
     layers = [chart.find_element("css selector", f".layer.{kind}") for kind in kinds]
     colours = [layer.value_of_css_property("fill") for layer in layers]
     assert len(set(colours)) == 3 and "rgb(0, 0, 0)" not in colours
-    # From top to bottom broken, unknown, proved; together they fill the frame.
-    boxes = [
-        browser.execute_script("const b = arguments[0].getBBox(); return [b.y, b.height]", layer) for layer in layers
-    ]
-    (proved_top, proved), (unknown_top, _), (broken_top, _) = boxes
-    assert broken_top < unknown_top <= proved_top
-    frame = chart.find_element("css selector", "line.grid").size["width"]
-    assert chart.size["height"] > 200 and frame > 0.7 * chart.size["width"]
-    assert proved > 0.2 * browser.execute_script("return arguments[0].viewBox.baseVal.height", chart)
+    # They lie on each other without a gap: every point of the frame is in one of them, from the top in this order.
+    columns = browser.execute_script(INSIDE, chart, *layers)
+    for column in columns:
+        assert all(len(point) == 1 for point in column)
+        order = [point[0] for point in column]
+        assert order == sorted(order, reverse=True)  # 2 is broken, 0 is proved
+    assert len(columns) == 5 and any({point[0] for point in column} == {0, 1, 2} for column in columns)
     section = browser.find_element("css selector", ".bracket-section")
     assert "No image is both proved and broken" in section.text
     assert browser.get_log("browser") == []

@@ -116,6 +116,9 @@ def test_every_image_has_its_interval_between_proof_and_attack(tmp_path: Path) -
     lines = {line["image"]: line for line in image_lines([run])}
     assert lines[2]["certified_radius_pixels"] == 0 and lines[2]["stood_radius_pixels"] == pytest.approx(10)
     assert not load_run(finished_run(tmp_path / "plain")).between()
+    # A search of smallest radii asks at no list of radii: nothing is known below what it found.
+    searched = {row.image: row.stood for row in replace(run, settings=replace(run.settings, smallest=True)).between()}
+    assert searched == {0: 0, 1: 0, 2: 0, 3: pytest.approx(50)}
 
 
 def test_of_many_images_some_are_drawn_from_end_to_end() -> None:

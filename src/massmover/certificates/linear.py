@@ -23,7 +23,8 @@ from massmover.classifier import first_logits_of
 from massmover.inputs import check_labels
 from massmover.types import Classifier, Images, Labels, MassmoverError, PerChannel, PerImage
 
-TOGETHER = 4  # images at a time; their bounds for a layer of a thousand units fill some hundred megabytes
+TOGETHER = 4  # images at a time
+ROWS = 64  # functions at a time
 NEAR = 3  # rows and columns within which the rate of every move is looked at; farther ones are bounded
 PRICES = (
     40  # prices tried at most: for a function that is flat, the best price is 0 and no width is small relative to it
@@ -121,10 +122,13 @@ def worst_margin(
 def _bound(
     layers: list[nn.Module], intervals: dict[int, Interval], rows: Tensor, sources: Sources, *, radius: PerImage
 ) -> Tensor:
-    """Lower bounds (B, n) of rows . output of some layers over the ball."""
-    slope, constant = backwards(layers, intervals, rows)
-    slope = slope.expand(len(radius), *slope.shape[1:])
-    return constant + quick_minimum(slope, sources, radius=radius)
+    """Lower bounds (B, n) of rows . output of some layers over the ball; a few rows at a time stay in the cache."""
+    found = []
+    for part in rows.split(ROWS, dim=1):
+        slope, constant = backwards(layers, intervals, part)
+        slope = slope.expand(len(radius), *slope.shape[1:])
+        found.append(constant + quick_minimum(slope, sources, radius=radius))
+    return torch.cat(found, dim=1)
 
 
 def backwards(layers: list[nn.Module], intervals: dict[int, Interval], rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -186,6 +186,6 @@ RECIPES = {
         peak_rate=0.03,
         mirror=True,
         held_out=0.1,
-        margin=Margin(radius=0.01, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
+        margin=Margin(radius=0.005, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
     ),
 }
