@@ -17,6 +17,7 @@ from massmover import (
     PlanAscent,
     WassersteinBall,
     attack,
+    exact_distance,
     smallest_radius,
     verify,
 )
@@ -305,6 +306,66 @@ def test_the_ensemble_wins_wherever_ascent_does(classifier: nn.Module, digits: t
     alone = attack(classifier, images, labels, ball=ball, method=PlanAscent(steps=15))
     ensemble = attack(classifier, images, labels, ball=ball, method=Ensemble(steps=15, restarts=0))
     assert (ensemble.success | ~alone.success).all()
+
+
+class Counting(nn.Module):
+    """How many gradients a classifier was asked for."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.gradients = model, 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.gradients += len(images) if images.requires_grad else 0
+        answer: Tensor = self.model(images)
+        return answer
+
+
+class TestGivingUp:
+    images = linear_scenes()["dim"]
+    slope = torch.randn(1, 1, 9, 8, generator=torch.Generator().manual_seed(3))
+    labels = torch.zeros(4, dtype=torch.int64)
+
+    def asked(self, method: Any, *, gap: float, slope: Tensor | None = None) -> tuple[int, Tensor]:
+        """Gradients asked for, and who was broken, when the margin on the originals is a gap, in best gains."""
+        ball = WassersteinBall(0.1)
+        best = max(best_gain(image, self.slope, ball.moves(self.images), 0.1) for image in self.images)
+        scores = (self.images * self.slope).sum(dim=(1, 2, 3))
+        steep = self.slope if slope is None else slope
+        model = Counting(Linear(steep, offset=-float(scores.max()) - gap * best))
+        found = attack(model, self.images, self.labels, ball=ball, method=method)
+        return model.gradients, found.success
+
+    def test_an_image_that_lags_is_left_and_one_that_does_not_is_not(self) -> None:
+        patient, keen = PlanAscent(steps=50), PlanAscent(steps=50, gives_up=True)
+        assert self.asked(patient, gap=3.0)[0] == 4 * 50
+        assert self.asked(keen, gap=3.0)[0] <= 4 * 11  # from the tenth step on more than 0.6 of the margin is left
+        assert torch.equal(self.asked(keen, gap=0.3)[1], self.asked(patient, gap=0.3)[1])
+
+    def test_an_image_without_a_gradient_is_not_given_up(self) -> None:
+        flat = torch.zeros_like(self.slope)
+        assert self.asked(PlanAscent(steps=50, gives_up=True), gap=1.0, slope=flat)[0] == 4 * 50
+
+    def test_the_ensemble_spends_little_on_the_hopeless(self) -> None:
+        """Two attacks look at each; then none does, for all of them say the same."""
+        assert self.asked(Ensemble(steps=50), gap=3.0)[0] <= 2 * 4 * 11
+        assert self.asked(Ensemble(steps=40), gap=3.0)[0] >= 4 * 40 * 6  # too short to say who is hopeless
+        assert self.asked(Ensemble(steps=50), gap=0.05)[1].any()
+
+
+def test_the_examples_of_the_ensemble_cost_no_more_than_they_are_far(
+    classifier: nn.Module, digits: tuple[Tensor, Tensor]
+) -> None:
+    """Plans of early successes are soft: those of an ascent cost up to a third more than the distance."""
+    images, labels, ball = digits[0][:12], digits[1][:12], WassersteinBall(0.4)
+    methods = {"ascent": PlanAscent(steps=15), "auto": Ensemble(steps=15, restarts=0)}
+    found = {name: attack(classifier, images, labels, ball=ball, method=method) for name, method in methods.items()}
+    share = {
+        name: float((exact_distance(images, result.images) / result.cost)[result.success].mean())
+        for name, result in found.items()
+    }
+    assert share["auto"] >= 0.99 > share["ascent"]
+    assert found["auto"].trusted.all()
 
 
 def test_restarts_depend_on_the_image_and_the_seed_alone() -> None:

@@ -30,7 +30,7 @@ class Reached(NamedTuple):
 
     way: Climbed
     cost: PerImage  # of the way; infinite where there is none
-    failed: PerImage  # the largest radius that was looked at in vain
+    failed: PerImage  # the largest radius below it that was looked at in vain
 
     @classmethod
     def nothing(cls, problem: Problem) -> Reached:
@@ -88,10 +88,12 @@ def approach(ascent: PlanAscent, model: Classifier, problem: Problem, *, first: 
         won, spent = margin > problem.climbing_lead, move.spent.minimum(radius)
         better, steps_done = won & (spent < now.cost), now.way.steps + 1
         way = Climbed(capped, move.images, move.price, here.booked, margin.to(now.way.margin), steps_done)
+        cost = torch.where(better, spent, now.cost)
+        failed = torch.where(~won & (radius < cost), now.failed.maximum(radius), now.failed)
         now = Reached(
             Climbed(*map(partial(choose, better), way, now.way))._replace(steps=steps_done),
-            cost=torch.where(better, spent, now.cost),
-            failed=torch.where(won, now.failed, now.failed.maximum(radius)),
+            cost=cost,
+            failed=torch.where(failed < cost, failed, 0.0),
         )
         won_at = torch.where(won, won_at.minimum(spent), won_at)
         # step

@@ -68,7 +68,7 @@ class Ensemble:
                 result = result.improved_by(replace(found, success=won), tried)
                 best[tried] = best[tried].maximum(margin)
         assert result is not None  # there is always a first attack
-        return result
+        return result.replanned(problem.balls)
 
     def _attempts(self, model: Classifier, problem: Problem) -> Iterator[Attempt]:
         """The attacks in turn."""

@@ -34,6 +34,8 @@ FIRST, FIRST_SEARCH = 20.0, 100.0  # radius x pixels of the first attack, and wh
 SHORTER = 0.6  # times an ascent's steps: those of a search
 # The searches: their loss (None: the ascent's own), and where they start, times the best radius so far.
 SEARCHES: tuple[tuple[LossName | None, float], ...] = ((None, 1.0), ("margin", 1.0), ("dlr", 1.0), (None, 3.0))
+ATTACKS = 8  # of each image at most, by attacks that cannot search
+WIDER = 0.7  # times what searches failed at: from where on attacks look again, when they are asked for
 LEEWAY = 1 + 1e-5  # what the proof of a search may cost more: it was made in float32
 
 
@@ -111,7 +113,7 @@ def smallest_radius(
     *,
     ball: WassersteinBall | None = None,
     method: str | Attack = "ascent",
-    rounds: int = 8,
+    rounds: int | None = None,
     targets: Tensor | None = None,
     mask: Tensor | None = None,
     draws: int | None = None,
@@ -121,8 +123,10 @@ def smallest_radius(
 ) -> SmallestResult:
     """Find, for every image, how little mass has to move how far until the classifier is wrong.
 
-    The radius of the ball is where the search gives up (default: one pixel, radius 1.0); `rounds` searches or attacks
-    are made at most. The other arguments are those of `attack`.
+    The radius of the ball is where the search gives up (default: one pixel, radius 1.0). `rounds` is how often an image
+    is attacked at most: 4 times by plan ascent, whose radius then follows the margin, 8 times by other attacks. Further
+    rounds of plan ascent attack radii below what was found; they pay where most pixels are full. The other arguments
+    are those of `attack`.
     """
     chosen, limit = method_of(method), WassersteinBall(1.0) if ball is None else ball
     searched, judge = asked(model, images, draws=draws, seed=seed)
@@ -131,9 +135,12 @@ def smallest_radius(
     with borrowed(searched):
         search = _Search.begin(searched, problem)
         searches = SEARCHES[:rounds] if isinstance(chosen, PlanAscent) else ()
+        attacks = (len(searches) or ATTACKS if rounds is None else rounds) - len(searches)
         if isinstance(chosen, PlanAscent) and len(search.open()):
             search.begin_near(searched, problem, chosen, searches)
-        for _ in range(rounds - len(searches)):
+            if attacks:
+                search.lower.mul_(WIDER)
+        for _ in range(attacks):
             open_ = search.open()
             if not len(open_):
                 break

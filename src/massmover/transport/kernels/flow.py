@@ -55,10 +55,9 @@ def cheapest_flows(moved: Images, balls: Balls) -> Flows:
 
     def work(part: slice) -> None:
         # Made here: what allocates and fills arrays takes longer to compile than all that is done with them.
-        lengths = np.full((2, count), np.inf)
-        ways = Ways(
-            *np.zeros((2, count)), *lengths, np.zeros(count), *np.full((6, count), UNREACHED), np.zeros(3, np.int64)
-        )
+        heights, lengths, missing = np.zeros((2, count)), np.full((2, count), np.inf), np.zeros((1, count))
+        marks, counts = np.full((6, count), UNREACHED), np.zeros((1, 3), np.int64)
+        ways = Ways._make([*heights, *lengths, *missing, *marks, *counts])
         for b in range(*part.indices(len(before))):
             for c in range(before.shape[1]):
                 plan_channel(before[b, c], after[b, c], flows[b, c], offsets, costs, ways)
