@@ -22,6 +22,7 @@ from massmover import (
     verify,
 )
 from massmover.attacks.ascent import random_potential
+from massmover.attacks.base import Attack
 from massmover.attacks.losses import margin_of
 from massmover.data import load
 from massmover.models import load_model
@@ -358,7 +359,7 @@ def test_the_examples_of_the_ensemble_cost_no_more_than_they_are_far(
 ) -> None:
     """Plans of early successes are soft: those of an ascent cost up to a third more than the distance."""
     images, labels, ball = digits[0][:12], digits[1][:12], WassersteinBall(0.4)
-    methods = {"ascent": PlanAscent(steps=15), "auto": Ensemble(steps=15, restarts=0)}
+    methods: dict[str, Attack] = {"ascent": PlanAscent(steps=15), "auto": Ensemble(steps=15, restarts=0)}
     found = {name: attack(classifier, images, labels, ball=ball, method=method) for name, method in methods.items()}
     share = {
         name: float((exact_distance(images, result.images) / result.cost)[result.success].mean())

@@ -21,12 +21,12 @@ def stronger_run(folder: Path, *, images: int = 4) -> Path:
     """The run of `finished_run` by a model that nothing breaks, but for its clean mistake; images are copied."""
     path = finished_run(folder, count=images)
     run = RunFolder(path)
-    copies = many([replace(line, **stands(line)) for line in read_records(run.records)], images)
+    copies = many([standing(line) for line in read_records(run.records)], images)
     return rewritten(path, copies)
 
 
-def stands(line: Record) -> dict[str, object]:
-    return {} if line.clean_mistake else {"success": False, "prediction_after": line.label, "carried_from": None}
+def standing(line: Record) -> Record:
+    return line if line.clean_mistake else replace(line, success=False, prediction_after=line.label, carried_from=None)
 
 
 def many(lines: list[Record], images: int) -> list[Record]:
