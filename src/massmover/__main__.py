@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import traceback
 
-from massmover.interruption import INTERRUPTED, way_back
+from massmover.interruption import INTERRUPTED, last_line, listen
 
 
 def main() -> None:
@@ -15,6 +14,7 @@ def main() -> None:
 
     Exit code 1 is for examples that broke the rules, so that whatever else goes wrong leaves with 2.
     """
+    listen()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a screen that knows only ASCII shows the rest as codes
@@ -35,9 +35,7 @@ def main() -> None:
 
 def leave(reason: str, *, code: int) -> None:
     """Say why a command ends and how to go on, and end it."""
-    back = way_back(sys.argv[1:])
-    if os.environ.get("RANK", "0") == "0":
-        sys.stderr.write(f"massmover: {reason}{'; ' + back if back else ''}\n")
+    sys.stderr.write(last_line(reason))
     sys.exit(code)
 
 

@@ -141,6 +141,25 @@ def test_ctrl_c_while_modules_are_imported(tmp_path: Path) -> None:
     assert "interrupted; nothing was kept yet; go on with: massmover evaluate" in one_line(done.stderr)
 
 
+SWALLOWING = """
+import time
+try:
+    open('importing', 'w').close()
+    time.sleep(60)
+except KeyboardInterrupt:
+    pass
+raise ImportError('cannot load module more than once per process')
+"""
+
+
+def test_ctrl_c_while_a_module_is_imported_that_swallows_it(tmp_path: Path) -> None:
+    """As NumPy does inside torch: the interrupt is lost, and something else fails later."""
+    (tmp_path / "typer.py").write_text(SWALLOWING)
+    done = interrupted(tmp_path, evaluation("run"), once=tmp_path / "importing")
+    assert done.returncode == 130
+    assert "interrupted; nothing was kept yet; go on with: massmover evaluate" in one_line(done.stderr)
+
+
 def test_a_mistake_of_our_own_leaves_with_two(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise ZeroDivisionError\n")
     words = command("--help")
@@ -150,9 +169,7 @@ def test_a_mistake_of_our_own_leaves_with_two(tmp_path: Path) -> None:
 
 def test_the_way_back_of_each_command(tmp_path: Path) -> None:
     assert way_back([]) == way_back(["verify", "a.npz"]) == ""
-    assert way_back(["train", "--out=a b"]) == (
-        "nothing was kept yet; go on with: massmover train '--out=a b' --resume"
-    )
+    assert way_back(["train", "--out=a b"]) == ("nothing was kept yet; start again with: massmover train '--out=a b'")
     (tmp_path / "checkpoint.pt").write_bytes(b"")
     assert way_back(["train", "--out", str(tmp_path), "--resume"]) == (
         f"the last checkpoint is kept in {tmp_path}; go on with: massmover train --out {tmp_path} --resume"

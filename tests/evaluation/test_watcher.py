@@ -16,9 +16,9 @@ from torch import Tensor
 from finished import settings_of
 from massmover import METHODS, FrankWolfe, MassmoverError, PlanAscent, attack, smallest_radius
 from massmover.attacks.api import method_of
-from massmover.cli.bar import staged_bar
+from massmover.cli.bar import Staged, staged_bar
 from massmover.cli.evaluate import Shown
-from massmover.cli.screen import errors
+from massmover.cli.screen import Screen, errors
 from massmover.evaluation import run as running
 from massmover.evaluation.run import Destination, run
 from massmover.evaluation.subject import load_subject
@@ -137,3 +137,16 @@ def test_what_is_done_now_stands_below_the_bar_and_is_cut_at_the_end_of_the_scre
     assert "━━━" in first and "20/40" in first and "accuracy 50.0%" in first
     assert second.startswith("images 20 to 39, radius 0.05: auto: ascent to runner-up 4") and second.endswith("…")
     assert len(second) <= 72
+
+
+def test_a_result_is_printed_below_a_bar_and_not_into_it() -> None:
+    screen = Console(file=io.StringIO(), width=72, force_terminal=True)
+    result = Screen(file=io.StringIO())
+    with Staged(console=screen) as bar:
+        bar.add_task("clamping", total=10)
+        result.bar = bar
+        assert bar.live.is_started
+        result.print("10 of 10")
+        assert not bar.live.is_started
+        result.print("and more")
+    assert result.file.getvalue() == "10 of 10\nand more\n"

@@ -31,5 +31,5 @@ class Staged(Progress):
 def staged_bar(screen: Console, *, time_left: bool) -> Staged:
     """A bar with what is done and a note; with `time_left` also the time it took and the time left."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")]
-    clocks = [TimeElapsedColumn(), TimeRemainingColumn()] if time_left else []
+    clocks = [TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left")] if time_left else []
     return Staged(*columns, *clocks, console=screen, disable=not sys.stderr.isatty())

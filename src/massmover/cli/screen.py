@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,6 +27,15 @@ R = TypeVar("R")
 
 class Screen(Console):
     """A console whose reader may leave: rich would leave with exit code 1, which means something else here."""
+
+    bar: Progress | None = None  # that is drawn on the other stream just now
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print below a bar, not into it: it has shown what there was to wait for, and stands still from then on."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+        super().print(*objects, **settings)
 
     def on_broken_pipe(self) -> None:
         """Write no more, and say so in one line where there is still somebody."""
@@ -104,4 +113,5 @@ def progress_bar(*, time_left: bool = True) -> Progress:
     """
     from massmover.cli.bar import staged_bar  # not at the top: a refused argument shows no bar
 
-    return staged_bar(errors, time_left=time_left)
+    console.bar = staged_bar(errors, time_left=time_left)
+    return console.bar

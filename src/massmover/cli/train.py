@@ -176,11 +176,12 @@ def watched(
     from massmover.training import train
 
     with progress_bar() as bar:
-        task = bar.add_task("training", total=None, note="", visible=ranks.first)
+        task = bar.add_task("batches", total=None, note="reading images", visible=ranks.first)
         latest: list[Epoch] = []
 
         def show(epoch: int, step: int, steps: int, loss: float) -> None:
-            note = f"epoch {epoch + 1}/{recipe.epochs} loss {loss:.4f} {held_out(latest)}"
+            parts = (f"epoch {epoch + 1}/{recipe.epochs}", f"loss {loss:.4f}", held_out(latest))
+            note = ", ".join(filter(None, parts))
             bar.update(task, completed=step, total=steps, note=note)
 
         def ended(line: Epoch) -> None:
