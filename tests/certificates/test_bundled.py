@@ -1,16 +1,32 @@
 from __future__ import annotations
 
+import hashlib
+from importlib.resources import files
+
+import pytest
 import torch
 
 from massmover import WassersteinBall, attack, certified_radius
 from massmover.models import load_model
+from massmover.models.loading import CERTIFIED
+
+LEAST = {"mnist-certified": ((100, 26), (200, 20)), "mnist-certified-far": ((200, 20), (400, 8))}  # of 30 images
 
 
-def test_what_the_bundled_network_proves_no_attack_breaks(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_what_the_bundled_networks_prove_no_attack_breaks(digits: tuple[torch.Tensor, torch.Tensor], name: str) -> None:
     images, labels = digits[0][:30], digits[1][:30]
-    model = load_model("mnist-certified")
+    model = load_model(name)
     found = certified_radius(model, images, labels, ball=WassersteinBall(0.1))
-    for pixels, least in ((100, 24), (200, 15)):
+    for pixels, least in LEAST[name]:
         proved = found.proved(pixels / 784)
         assert int(proved.sum()) >= least
-        assert not bool((attack(model, images, labels, radius=pixels / 784, method="ascent").success & proved).any())
+        broken = attack(model, images, labels, radius=pixels / 784, method="ascent", steps=30).success
+        assert not bool((broken & proved).any())
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_their_cards_tell_their_checksums(name: str) -> None:
+    folder = files("massmover").joinpath("bundled")
+    checksum = hashlib.sha256(folder.joinpath(f"{name}.safetensors").read_bytes()).hexdigest()
+    assert f"`{checksum}`" in folder.joinpath(f"{name}.md").read_text(encoding="utf-8")
