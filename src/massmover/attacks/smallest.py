@@ -33,7 +33,7 @@ NARROW = 1.01  # a bracket whose ends are this close is not split again
 FIRST, FIRST_SEARCH = 20.0, 100.0  # radius x pixels of the first attack, and where the first search starts
 SHORTER = 0.6  # times an ascent's steps: those of a search
 # The searches: their loss (None: the ascent's own), and where they start, times the best radius so far.
-SEARCHES: tuple[tuple[LossName | None, float], ...] = ((None, 1.0), ("margin", 1.0), ("dlr", 1.0), (None, 2.0))
+SEARCHES: tuple[tuple[LossName | None, float], ...] = ((None, 1.0), ("margin", 1.0), ("dlr", 1.0), (None, 3.0))
 ATTACKS = 8  # of each image at most, by attacks that cannot search
 WIDER = 0.7  # times what searches failed at: from where on attacks look again, when they are asked for
 LEEWAY = 1 + 1e-5  # what the proof of a search may cost more: it was made in float32
