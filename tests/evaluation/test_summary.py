@@ -84,3 +84,22 @@ def test_eight_bit_survivors_are_counted() -> None:
     found = [broken(0, 0.1, eight_bit=True), broken(1, 0.1, eight_bit=False), record(2, 0.1)]
     summary = summarise(found, settings(eight_bit=True, radii=(0.1,)), numbers_per_image=100)
     assert summary["eight_bit"] == {"successes": 2, "survive": 1}
+
+
+def test_large_images_are_measured_as_a_random_sample_whose_size_is_told() -> None:
+    chosen = settings(count=4)
+    assert "sample" not in summarise(four_images(), chosen, numbers_per_image=100)
+    drawn = [n for n in range(4) if chosen.measures(n, numbers_per_image=150_528)]
+    sample = summarise(four_images(), chosen, numbers_per_image=150_528)["sample"]
+    assert sample == {"images": len(drawn), "share": 0.1, "seed": chosen.seed}
+
+
+def test_the_sample_depends_on_seed_and_number_alone() -> None:
+    large = {"numbers_per_image": 150_528}
+    first, other, longer = settings(), settings(seed=1), settings(count=100_000)
+    drawn = [n for n in range(3000) if first.measures(n, **large)]
+    assert 240 < len(drawn) < 360
+    assert drawn == [n for n in range(3000) if longer.measures(n, **large)]
+    assert drawn != [n for n in range(3000) if other.measures(n, **large)]
+    assert len({number % 10 for number in drawn}) == 10  # no pattern
+    assert all(first.measures(n, numbers_per_image=784) for n in range(20))

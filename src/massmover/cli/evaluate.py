@@ -316,9 +316,11 @@ def print_summary(summary: dict[str, Any]) -> None:
         counts = (str(point[count]) for count in ("successes", "clean_mistakes", "violations"))
         table.add_row(*cells, f"{point['accuracy']:.1%}", *counts)
     console.print(table)
+    sample = summary.get("sample")
+    drawn = f" (those of {sample['images']} images, drawn at random)" if sample else ""
     console.print(
         f"{1000 * summary['seconds_per_image']:.1f} ms of attack an image; {summary['proved']} examples proved, "
-        f"{summary['measured']} measured by exact transport"
+        f"{summary['measured']} measured by exact transport{drawn}"
     )
     if "eight_bit" in summary:
         counts = summary["eight_bit"]

@@ -27,8 +27,6 @@ from massmover.evaluation.verify import Verdicts, verify
 from massmover.transport.plan import Plan
 from massmover.types import Images, Labels, Logits, MassmoverError, PerImage, Stage
 
-CHEAP_TO_MEASURE = 20_000  # numbers of an image whose exact distance takes a fraction of a second
-MEASURED = 10  # of larger images every tenth is measured
 LARGEST = 1e9  # stands for an infinite certified radius, which JSON cannot hold
 SAMPLED = 10  # every tenth image that fell is attacked again at larger radii
 
@@ -281,8 +279,8 @@ def _evidence(
     subject: Subject, settings: Settings, batch: Batch, found: Found, proofs: Mapping[int, Moves]
 ) -> dict[int, Evidence]:
     """Check the proof of every claimed success, and measure all of them where that is cheap, else a sample."""
-    cheap = subject.numbers_per_image <= CHEAP_TO_MEASURE
-    measured = [row for row in proofs if cheap or batch.numbers[row] % MEASURED == 0]
+    size = subject.numbers_per_image
+    measured = [row for row in proofs if settings.measures(batch.numbers[row], numbers_per_image=size)]
     free = None if batch.free is None else batch.free[measured]
     verdicts = _verdicts(settings, batch.images[measured], found.images[measured], found.radius.cpu()[measured], free)
     place = {row: position for position, row in enumerate(measured)}

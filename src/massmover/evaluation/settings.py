@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from random import Random
 from typing import Any
 
 from massmover.evaluation.proof import Claim
 from massmover.types import Backend, Ground, MassmoverError, Normalisation
 
 PUBLISHED_RADII = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # radius x n_pixel, as the paper's tables
+CHEAP_TO_MEASURE = 20_000  # numbers of an image whose exact distance takes a fraction of a second
+MEASURED_SHARE = 0.1  # of larger images: the random sample that is measured
 SAME_SCORES = 1e-3  # relative difference of scores that arithmetic alone may explain
 
 
@@ -75,6 +78,15 @@ class Settings(Choice):
     def claim(self, radius: float = 0.0) -> Claim:
         """What a proof has to establish at a radius; a billionth of it is left to sums in float64."""
         return Claim(radius, self.window, self.ground, self.power, self.normalisation, tolerance=1e-9)
+
+    def measures(self, number: int, *, numbers_per_image: int) -> bool:
+        """Whether the exact distance of an image's examples is measured: of all where that is cheap, else of a sample.
+
+        The sample is drawn from the seed and the image's number, whatever the attack finds, the batch and the count.
+        """
+        if numbers_per_image <= CHEAP_TO_MEASURE:
+            return True
+        return Random(f"{self.seed}, {number}").random() < MEASURED_SHARE
 
     @property
     def records_per_image(self) -> int:

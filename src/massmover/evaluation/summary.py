@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from massmover.evaluation.settings import Settings
+from massmover.evaluation.settings import CHEAP_TO_MEASURE, MEASURED_SHARE, Settings
 from massmover.evaluation.store import Record
 
 # When an image is broken: by any wrong answer, which is what accuracy counts, or by its target.
@@ -40,6 +40,9 @@ def summarise(records: Sequence[Record], settings: Settings, *, numbers_per_imag
         "seconds_per_image": sum(record.seconds for record in records) / count if count else 0.0,
         "area_under_curve": area(curve),
     }
+    if numbers_per_image > CHEAP_TO_MEASURE:
+        sample = [index for index in clean if settings.measures(index, numbers_per_image=numbers_per_image)]
+        summary["sample"] = {"images": len(sample), "share": MEASURED_SHARE, "seed": settings.seed}
     if settings.certify:
         certified = {record.index: record.certified or 0.0 for record in records}
         for point in points:
