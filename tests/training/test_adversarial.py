@@ -12,8 +12,7 @@ from massmover import PlanAscent, WassersteinBall, attack, exact_distance
 from massmover.attacks.base import Problem
 from massmover.data import load
 from massmover.models import lenet, load_model
-from massmover.training import RECIPES, Adversary, Recipe, train
-from massmover.training.adversary import moved_images
+from massmover.training import RECIPES, Adversary, Mover, Recipe, train
 from massmover.training.loop import loss_of
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.types import MassmoverError
@@ -43,7 +42,7 @@ def test_moved_images_are_harder_and_near_their_balls(name: AttackName) -> None:
     model = lenet().eval()
     before = [parameter.clone() for parameter in model.parameters()]
     radii = torch.full((6,), 0.3, dtype=torch.float64)
-    moved = moved_images(Adversary(attack=name, steps=3), model, pixels, labels, radii=radii)
+    moved = Mover(Adversary(attack=name, steps=3))(model, pixels, labels, radii=radii)
     assert moved.shape == pixels.shape and not moved.requires_grad
     assert moved.min() >= 0 and moved.max() <= 1
     loss = torch.nn.functional.cross_entropy
@@ -53,6 +52,34 @@ def test_moved_images_are_harder_and_near_their_balls(name: AttackName) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
     if name != "wong":  # its examples are known to leave the ball
         assert (exact_distance(pixels, moved) <= 0.3 * 1.15).all()  # lenient: 10 %, and the clamped rest
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_mover_goes_on_where_it_left_an_image() -> None:
+    some = load("mnist-sample").subset(0, 16)
+    images, labels, model = some.images_as_float(), some.labels, load_model("mnist-standard")
+    radii, numbers = torch.full((16,), 0.3, dtype=torch.float64), torch.arange(16) + 4
+    mover, calls = Mover(Adversary(steps=2), remember=20), []
+    for _ in range(4):
+        moved = mover(model, images, labels, radii=radii, numbers=numbers)
+        with torch.no_grad():
+            calls.append(float(torch.nn.functional.cross_entropy(model(moved), labels)))
+        assert (exact_distance(images, moved) <= 0.3 * (1 + 1e-4)).all()
+    assert torch.equal(
+        Mover(Adversary(steps=2))(model, images, labels, radii=radii),
+        Mover(Adversary(steps=2), remember=20)(model, images, labels, radii=radii, numbers=numbers),
+    )  # nothing is remembered yet
+    assert calls[-1] > 1.1 * calls[0]
+
+
+def test_a_mover_refuses_what_it_cannot_remember() -> None:
+    images, labels = bars(4)
+    pixels, radii = images.float() / 255, torch.full((4,), 0.3, dtype=torch.float64)
+    with pytest.raises(MassmoverError, match="no potentials to remember"):
+        Mover(Adversary(attack="sinkhorn"), remember=4)
+    for numbers in (torch.arange(4), torch.arange(3)):
+        with pytest.raises(MassmoverError, match="numbers from 0 to 2"):
+            Mover(remember=3)(lenet(), pixels, labels, radii=radii, numbers=numbers)
 
 
 def test_a_patient_ascent_ends_at_a_higher_loss_than_one_that_stops_at_the_first_mistake() -> None:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from massmover.compiling import working_seconds
 from massmover.ranks import Ranks
-from massmover.training.adversary import moved_images
+from massmover.training.adversary import Mover
 from massmover.training.batches import (
     as_floats,
     check_training_data,
@@ -95,6 +95,7 @@ def train(
             run.resume(folder)
         potentials = None if recipe.margin is None else potential_network(run.model)
         learner = run.model if potentials is None else Margins(potentials)
+        mover = Mover(recipe.adversary)
         network = DistributedDataParallel(learner) if ranks.size > 1 else learner
         step = len(run.history) * (steps // recipe.epochs)
         for epoch in range(len(run.history), recipe.epochs):
@@ -119,7 +120,7 @@ def train(
                 if recipe.adversary is not None:
                     radii = recipe.adversary.radii(len(chosen), share=share, draws=run.draws)[mine].to(device)
                     with explained(place, epoch=epoch):
-                        moved = moved_images(recipe.adversary, run.model, clean, truth, radii=radii)
+                        moved = mover(run.model, clean, truth, radii=radii)
                 # learn
                 loss = loss_of(recipe, network, clean, moved, truth) * (ranks.size / len(chosen))
                 run.optimiser.zero_grad(set_to_none=True)
