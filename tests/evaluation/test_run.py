@@ -40,7 +40,7 @@ def test_auto_keeps_its_first_records_early() -> None:
     settings = settings_of(count=200, radii=(0.1,))
     subject = load_subject(settings)
     assert fitting_batch_size(subject, settings, processes=1) == 100
-    assert fitting_batch_size(subject, replace(settings, attack="auto"), processes=1) == 20
+    assert fitting_batch_size(subject, replace(settings, attack="auto"), processes=1) == 50
 
 
 def test_records_do_not_depend_on_the_size_of_a_batch(tmp_path: Path) -> None:

@@ -256,9 +256,9 @@ def fitting_batch_size(subject: Subject, settings: Settings, *, processes: int) 
     """As many images as a quarter of the free memory holds with their plans, and no more than 100.
 
     Results are saved after each batch, so that a larger one would only lose more when a run is killed. `auto` takes
-    seconds for an image that stands, so on a processor its batches are of 20: the first records come in a minute or
-    two. A card wants many images at once. Exact transport takes minutes for a photograph, so a batch of those is
-    as large as the judge has threads.
+    seconds for an image that stands, so on a processor its batches are of 50: records come twice as early for a fifth
+    more processor time (of 20, two fifths). A card wants many images at once. Exact transport takes minutes for a
+    photograph, so a batch of those is as large as the judge has threads.
     """
     channels, height, width = subject.images.images.shape[1:]
     window = settings.window
@@ -269,5 +269,5 @@ def fitting_batch_size(subject: Subject, settings: Settings, *, processes: int) 
     on_card = subject.device.type == "cuda"
     free = torch.cuda.mem_get_info(subject.device)[0] if on_card else free_memory() // processes
     soon_judged = max(BATCH_NUMBERS // subject.numbers_per_image, torch.get_num_threads())
-    most = 20 if settings.attack == "auto" and not on_card else 100
+    most = 50 if settings.attack == "auto" and not on_card else 100
     return int(max(1, min(most, soon_judged, free // 4 // per_image)))
