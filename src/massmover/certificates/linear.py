@@ -124,7 +124,7 @@ def _bound(
 ) -> Tensor:
     """Lower bounds (B, n) of rows . output of some layers over the ball; a few rows at a time stay in the cache."""
     found = []
-    for part in rows.split(ROWS, dim=1):
+    for part in torch.split(rows, ROWS, dim=1):
         slope, constant = backwards(layers, intervals, part)
         slope = slope.expand(len(radius), *slope.shape[1:])
         found.append(constant + quick_minimum(slope, sources, radius=radius))
