@@ -80,6 +80,20 @@ def test_a_line_now_and_then_without_a_terminal() -> None:
     assert lines[1].startswith("massmover: 10/20 images, accuracy 50.0%") and len(lines) == 2
 
 
+def test_a_bar_of_steps_moves_within_a_batch() -> None:
+    with Bar(console=errors, disable=True) as bar:
+        shown = Shown(bar, first=True)
+        images, steps = bar.tasks
+        shown.progressed(Progress(0, 20, 0.0))
+        assert not steps.visible
+        for step in (0, 40):
+            shown.searching(range(3, 4), 0.1, Stage("ascent", step, 100, 1))
+            assert (steps.completed, steps.total, steps.visible, images.completed) == (step, 100, True, 0)
+        assert steps.fields["note"] == "images 3 to 3, radius 0.1: ascent, step 40/100, 1 stand"
+        shown.progressed(Progress(1, 20, 0.0))
+        assert images.completed == 1 and not steps.visible
+
+
 def test_other_processes_say_nothing() -> None:
     now = [0.0]
     with errors.capture() as said, Bar(console=errors, disable=True) as bar:
