@@ -83,6 +83,20 @@ def test_a_line_now_and_then_without_a_terminal() -> None:
     assert lines[1].startswith("massmover: 10/20 images, accuracy 50.0%") and len(lines) == 2
 
 
+def test_a_bar_of_steps_moves_within_a_batch() -> None:
+    with Bar(console=errors, disable=True) as bar:
+        shown = Shown(bar, first=True)
+        images, steps = bar.tasks
+        shown.progressed(Progress(0, 20, 0.0))
+        assert not steps.visible
+        for step in (0, 40):
+            shown.searching(range(3, 4), 0.1, Stage("ascent", step, 100, 1))
+            assert (steps.completed, steps.total, steps.visible, images.completed) == (step, 100, True, 0)
+        assert steps.fields["stage"] == "images 3 to 3, radius 0.1: ascent, step 40/100, 1 stand"
+        shown.progressed(Progress(1, 20, 0.0))
+        assert images.completed == 1 and not steps.visible
+
+
 def test_other_processes_say_nothing() -> None:
     now = [0.0]
     with errors.capture() as said, Bar(console=errors, disable=True) as bar:
@@ -133,8 +147,9 @@ def test_what_is_done_now_stands_below_the_bar_and_is_cut_at_the_end_of_the_scre
     shown.searching(range(20, 40), 0.05, Stage("auto: ascent to runner-up 4", 3, 100, 17_000))
     with screen.capture() as said:
         screen.print(bar.get_renderable())
-    first, second = said.get().splitlines()
+    first, steps, second = said.get().splitlines()
     assert "━━━" in first and "20/40" in first and "accuracy 50.0%" in first
+    assert steps.startswith("steps") and "3/100" in steps
     assert second.startswith("images 20 to 39, radius 0.05: auto: ascent to runner-up 4") and second.endswith("…")
     assert len(second) <= 72
 

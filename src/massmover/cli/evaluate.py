@@ -247,6 +247,7 @@ class Shown(Watcher):
         self.started = self.spoke = clock()
         self.before, self.note, self.progress = -1, "", Progress(0, 0, 0.0)
         self.task = bar.add_task("images", total=None, note="")
+        self.steps = bar.add_task("steps", total=None, note="", visible=False)
 
     def probed(self, checks: Sequence[Check]) -> None:
         """Say what speaks against the model before hours are spent on it."""
@@ -260,14 +261,15 @@ class Shown(Watcher):
         seconds = self.clock() - self.started
         self.progress = progress
         self.note = progress_note(progress, fresh=progress.done - self.before, seconds=seconds)
-        self.bar.update(self.task, completed=progress.done, total=progress.total, note=self.note, stage="")
+        self.bar.update(self.task, completed=progress.done, total=progress.total, note=self.note)
+        self.bar.update(self.steps, visible=False, stage="")
         self.log(self.note)
 
     def searching(self, batch: range, radius: float | None, stage: Stage) -> None:
-        """Say where the attack on a batch is."""
-        now = stage_note(batch, self.ball_of(radius), stage)
-        self.bar.update(self.task, stage=now)
-        self.log(", ".join(part for part in (self.note, now) if part))
+        """Move the bar of steps, and say where the attack on a batch is: a photograph takes minutes."""
+        where = stage_note(batch, self.ball_of(radius), stage)
+        self.bar.update(self.steps, completed=stage.step, total=stage.steps, stage=where, visible=True)
+        self.log(", ".join(part for part in (self.note, where) if part))
 
     def ball_of(self, radius: float | None) -> str:
         """Which ball is searched."""

@@ -11,22 +11,23 @@ from massmover.types import Images
 
 
 def replanned(plan: Plan, certificate: Certificate, balls: Balls, *, images: Images) -> tuple[Plan, Certificate]:
-    """The cheapest plans that make the same images, where they prove more than the given ones.
+    """The cheapest plans that make the same images (of large ones, tile by tile), where they prove more.
 
     Plans of potentials are soft: some mass goes round in circles, the more the sooner an attack has won. The images
     stay as they are. Only Numba has a kernel for it; elsewhere the plans are returned as they came.
     """
     if balls.backend != "numba" or not len(balls):
         return plan, certificate
-    from massmover.transport.kernels.flow import cheapest_flows
+    from massmover.transport.kernels.flow import TILE, cheaper_flows, cheapest_flows
 
-    exact = plan.images()
-    cheapest = Plan(window=plan.window, flows=cheapest_flows(exact, balls))
+    small = max(images.shape[-2:]) <= TILE
+    flows = cheapest_flows(plan.images(), balls) if small else cheaper_flows(plan.flows, balls)
+    cheapest = Plan(window=plan.window, flows=flows)
     made = cheapest.images()
     moved = made != balls.originals.double()
     rounding = rounding_cost(made, images, balls) + summing_cost(moved, balls)
     measured = certify(cheapest, balls, returned=images, rounding=rounding)
     better = (measured.total < certificate.total) & measured.holds(balls.budget, dtype=images.dtype)
-    flows = torch.where(better.view(-1, 1, 1, 1, 1), cheapest.flows, plan.flows)
+    chosen = torch.where(better.view(-1, 1, 1, 1, 1), cheapest.flows, plan.flows)
     both = (torch.where(better, new, old) for new, old in zip(measured, certificate, strict=True))
-    return Plan(window=plan.window, flows=flows), Certificate(*both)
+    return Plan(window=plan.window, flows=chosen), Certificate(*both)

@@ -115,3 +115,31 @@ def test_without_its_kernel_plans_are_returned_as_they_came() -> None:
     balls = WassersteinBall(0.2).around(images, backend="torch")
     proof = repair(moved_anyhow(images, WassersteinBall(0.2), seed=0), balls)
     assert replanned(proof.plan, proof.certificate, balls, images=proof.images) == (proof.plan, proof.certificate)
+
+
+@pytest.mark.parametrize("tile", [4, 6])
+def test_tiles_make_the_same_image_for_less(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "TILE", tile)
+    images = random_images(5, batch=2, channels=2, height=13, width=11)
+    balls = WassersteinBall(0.3).around(images)
+    given_plan = moved_anyhow(images, WassersteinBall(0.3), seed=4)
+    cheaper = Plan(balls.window, flow.cheaper_flows(given_plan.flows, balls))
+    assert (cheaper.flows >= 0).all()
+    assert (cheaper.rows() - images).abs().max() <= 1e-14
+    assert (cheaper.images() - given_plan.images()).abs().max() <= 1e-12
+    cheapest = Plan(balls.window, flow.cheapest_flows(given_plan.images(), balls))
+    costs = [plan.cost(balls.weights)[balls.weights.amax(dim=1) > 0] for plan in (cheapest, cheaper, given_plan)]
+    assert (costs[0] <= costs[1] + 1e-12).all()
+    assert (costs[1] - costs[0] <= 0.5 * (costs[2] - costs[0])).all()  # most of what can be saved is
+
+
+def test_one_tile_that_holds_the_image_is_planned_at_best() -> None:
+    images = random_images(6, batch=1, channels=1, height=9, width=9)
+    balls = WassersteinBall(0.3).around(images)
+    given_plan = moved_anyhow(images, WassersteinBall(0.3), seed=4)
+    cheaper, cheapest = (
+        flow.cheaper_flows(given_plan.flows, balls),
+        flow.cheapest_flows(given_plan.images(), balls),
+    )
+    costs = [float(Plan(balls.window, flows).cost(balls.weights)) for flows in (cheaper, cheapest)]
+    assert costs[0] == pytest.approx(costs[1], abs=1e-12)

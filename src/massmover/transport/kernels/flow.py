@@ -12,6 +12,7 @@ Numba's cache watches this file alone: every constant and every function that a 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +20,12 @@ import torch
 
 from massmover.ball import Balls
 from massmover.compiling import kernel
-from massmover.geometry import Window
+from massmover.geometry import Window, reachable, scatter
 from massmover.threads import in_parallel
 from massmover.types import Flows, Images
 
 SPECK = 1e-14  # mass that is not worth a way of its own; it stays
+TILE = 32  # rows and columns that are planned at a time in larger images
 UNREACHED, DONE = -1, -2  # in place of a move or of a place in the heap
 
 
@@ -51,19 +53,45 @@ def cheapest_flows(moved: Images, balls: Balls) -> Flows:
     """
     before, after = (images.double().contiguous().numpy() for images in (balls.originals, moved))
     offsets, costs = moves_of(balls.window)
-    flows, count = np.zeros((*before.shape[:2], len(costs), *before.shape[2:])), before[0, 0].size if before.size else 0
+    flows = np.zeros((*before.shape[:2], len(costs), *before.shape[2:]))
 
     def work(part: slice) -> None:
-        # Made here: what allocates and fills arrays takes longer to compile than all that is done with them.
-        heights, lengths, missing = np.zeros((2, count)), np.full((2, count), np.inf), np.zeros((1, count))
-        marks, counts = np.full((6, count), UNREACHED), np.zeros((1, 3), np.int64)
-        ways = Ways._make([*heights, *lengths, *missing, *marks, *counts])
+        ways = _no_ways(before.shape[2] * before.shape[3])
         for b in range(*part.indices(len(before))):
             for c in range(before.shape[1]):
                 plan_channel(before[b, c], after[b, c], flows[b, c], offsets, costs, ways)
 
     in_parallel(work, count=len(before))
     return torch.from_numpy(flows)
+
+
+def cheaper_flows(flows: Flows, balls: Balls) -> Flows:
+    """Flows that make the same images for less: the cheapest ones within each tile, and within tiles half a tile off.
+
+    How long the cheapest plan of a whole photograph takes grows faster than its size. Within a tile only flows that
+    begin and end there are planned anew, so that rows and images stay what they were.
+    """
+    offsets, costs = moves_of(balls.window)
+    found, (high, wide) = flows.double().clone(), flows.shape[-2:]
+    for start in (0, -TILE // 2):
+        for top, left in product(range(start, high, TILE), range(start, wide, TILE)):
+            rows, columns = slice(max(top, 0), min(top + TILE, high)), slice(max(left, 0), min(left + TILE, wide))
+            tile = found[..., rows, columns]
+            inner = tile * reachable(balls.window, height=tile.shape[-2], width=tile.shape[-1], like=tile)
+            before, after = inner.sum(dim=-3), scatter(inner, window=balls.window)
+            ways, planned = _no_ways(before[0, 0].numel()), np.zeros(tuple(inner.shape))
+            for b, c in product(range(before.shape[0]), range(before.shape[1])):
+                pair = before[b, c].numpy(), after[b, c].contiguous().numpy()
+                plan_channel(*pair, planned[b, c], offsets, costs, ways)
+            tile.add_(torch.from_numpy(planned) - inner)
+    return found
+
+
+def _no_ways(count: int) -> Ways:
+    """No way yet. Made here: to allocate and fill arrays takes longer to compile than all that is done with them."""
+    heights, lengths, missing = np.zeros((2, count)), np.full((2, count), np.inf), np.zeros((1, count))
+    marks, counts = np.full((6, count), UNREACHED), np.zeros((1, 3), np.int64)
+    return Ways._make([*heights, *lengths, *missing, *marks, *counts])
 
 
 @lru_cache(maxsize=64)
