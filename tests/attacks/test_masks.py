@@ -14,7 +14,7 @@ from torch import Tensor
 
 from massmover import WassersteinBall, attack, smallest_radius, verify
 from massmover.attacks import METHODS
-from massmover.evaluation.proof import Claim, check
+from massmover.evaluation.proof import Claim, Moves, check
 from massmover.evaluation.proof_maker import proving_moves
 from massmover.types import MassmoverError
 from scenes import seeds
@@ -66,6 +66,20 @@ def test_frozen_pixels_stay_and_the_attack_still_wins(method: str, backend: Any)
     result = attack(model, images, labels, radius=0.3, method=method, mask=mask, backend=backend)
     assert result.steps.sum() > 0 and result.success.any()
     assert_frozen(images, result, mask, radius=0.3)
+
+
+@pytest.mark.parametrize("method", [*METHODS])
+def test_the_classifier_sees_frozen_pixels(method: str) -> None:
+    """Free pixels count only times the mass of frozen ones: a search that leaves these out sees no gradient."""
+    images, mask, linear = scene(7)
+
+    def gated(batch: Tensor) -> Tensor:
+        gate = (batch * ~mask).sum(dim=(1, 2, 3)) / (images * ~mask).sum(dim=(1, 2, 3)).mean()
+        return linear(batch) * gate[:, None]
+
+    labels = torch.zeros(len(images), dtype=torch.int64)
+    result = attack(gated, images, labels, radius=0.5, method=method, mask=mask)
+    assert result.success.any()
 
 
 def test_a_mask_that_freezes_nothing_changes_nothing(backend: Any) -> None:
@@ -179,6 +193,22 @@ def test_the_judge_and_the_proof_refuse_a_touched_pixel() -> None:
     assert check(*pictures, moves, Claim(0.1, tolerance=1e-9)).proved
     verdict = check(*pictures, moves, Claim(0.1, tolerance=1e-9), free=free)
     assert not verdict.proved and "frozen pixel" in verdict.reason
+
+
+def test_a_proof_through_a_frozen_pixel_is_refuted() -> None:
+    """Two moves hand mass on over the frozen pixel, which does not change."""
+    original = np.array([[[0.5, 0.25, 0.0]]])
+    image = np.array([[[0.25, 0.25, 0.25]]])
+    moves = Moves(
+        source=np.array([0, 1], dtype=np.int32),
+        step=np.array([[0, 1], [0, 1]], dtype=np.int16),
+        mass=np.array([2**28, 2**28], dtype=np.int64),
+        unit=30,
+    )
+    claim = Claim(1.0)
+    assert check(original, image, moves, claim).proved
+    verdict = check(original, image, moves, claim, free=np.array([[[True, False, True]]]))
+    assert not verdict.proved and "touches a frozen pixel" in verdict.reason
 
 
 def test_odd_masks_are_refused() -> None:
