@@ -133,8 +133,8 @@ def evaluate(
 ) -> None:
     """Measure accuracy against an adversary that moves pixel mass.
 
-    An example counts once its proof was checked, and exact transport measures it too (of photographs, every tenth). The
-    folder gets manifest.json, records.jsonl, summary.json, examples.npz and report.html. Exit code 1 means that an
+    An example counts once its proof was checked, and exact transport measures it too (of photographs, a random tenth).
+    The folder gets manifest.json, records.jsonl, summary.json, examples.npz and report.html. Exit code 1 means that an
     example broke the rules, 2 that the command could not be carried out, 3 that a check failed and --strict was asked.
 
     Over several processes: torchrun --nproc-per-node 2 -m massmover evaluate ...

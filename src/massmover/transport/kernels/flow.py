@@ -6,7 +6,8 @@ after the other, in the graph of what can still be changed: forward along any mo
 mass. Heights of rows and columns keep all lengths at 0 or above (Dijkstra's condition), so every plan on the way is
 the cheapest for what it carries, whatever the costs of the window.
 
-Numba's cache watches this file alone: every constant and every function that a kernel uses stands here.
+Numba infers the types of what it compiles and reads no annotations, so the kernels carry none. Its cache watches this
+file alone: every constant and every function that a kernel uses stands here.
 """
 
 from __future__ import annotations
