@@ -1,8 +1,8 @@
 """The moves of a plan that can be kept, in Numba, one channel at a time: `repair.kept_moves` on the CPU, in float64.
 
 Rows, swaps and columns are put right where the plan lies (docs/algorithms.md, section 2). What comes out is measured
-by `plan.certify`, which shares no code with it. The code is as frugal as that of `kernels.plan`, and for its reasons; so it
-carries no annotations either.
+by `plan.certify`, which shares no code with it. The code is as frugal as that of `kernels.plan`, and for its
+reasons; so it carries no annotations either.
 """
 
 from __future__ import annotations
