@@ -29,6 +29,20 @@ def test_the_boundary_is_where_it_should_be() -> None:
     assert "over radius" in verdicts.reason(0)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.98, 1.02, 4.0])
+def test_a_settled_verdict_is_that_of_the_optimum(share: float) -> None:
+    generator = torch.Generator().manual_seed(2)
+    original = torch.rand(1, 3, 40, 40, generator=generator, dtype=torch.float64)  # enough pixels for several rounds
+    moved = original.roll(1, dims=3) * 0.3 + original * 0.7
+    whole = verify(original, moved, 1.0)
+    radius = share * whole.distance
+    settled, measured = verify(original, moved, radius, settle=True), verify(original, moved, radius)
+    assert bool(settled.inside) == bool(measured.inside) == (share > 1)
+    assert bool(measured.exact)
+    assert settled.distance_lower.item() <= whole.distance.item() <= settled.distance.item()
+    assert ("over radius" in settled.reason(0)) == (share < 1)
+
+
 def test_mass_and_range_are_judged_too() -> None:
     original, moved = half_moved(0.25)
     brighter = moved.clone()

@@ -94,6 +94,47 @@ def test_a_limit_that_is_hit_gives_bounds_and_says_so(monkeypatch: pytest.Monkey
         exact_distance(pair[:1], pair[1:])
 
 
+@given(seed=seeds, share=st.sampled_from([0.3, 0.97, 0.9999, 1.0001, 1.03, 3.0]), channels=st.sampled_from([1, 2]))
+def test_a_radius_stops_the_search_at_the_verdict_of_the_optimum(seed: int, share: float, channels: int) -> None:
+    pair = random_images(seed, batch=2, channels=channels, height=11, width=9) + 1e-3
+    truth = exact_distance(pair[:1], pair[1:], threads=1).item()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "DENSE_ARCS", 0)
+        bounds = distance_bounds(pair[:1], pair[1:], threads=1, radius=share * truth)
+    assert bounds.lower[0] <= truth * (1 + 1e-9)
+    assert bounds.upper[0] >= truth * (1 - 1e-9)
+    assert (bounds.upper[0] <= share * truth) == (share > 1)
+    assert (bounds.lower[0] > share * truth) == (share < 1)
+
+
+@pytest.mark.parametrize(("share", "most"), [(2.0, 1), (0.1, 1), (1.0, 10)])
+def test_a_radius_far_from_the_distance_takes_one_solution(
+    share: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = random_images(3, batch=2, channels=1, height=16, width=16) + 1e-3
+    truth, simplex = exact_distance(pair[:1], pair[1:]).item(), exact._simplex
+    calls: list[None] = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(None)
+        return simplex(*arguments)
+
+    monkeypatch.setattr(exact, "DENSE_ARCS", 0)
+    monkeypatch.setattr(exact, "_simplex", counted)
+    distance_bounds(pair[:1], pair[1:], radius=share * truth, threads=1)
+    assert 1 <= len(calls) <= most
+    distance_bounds(pair[:1], pair[1:], threads=1)
+    assert len(calls) >= 3  # the optimum itself takes more than one
+
+
+def test_each_image_has_its_radius_and_no_other_shape_is_taken() -> None:
+    pair = random_images(5, batch=4, channels=1, height=5, width=5) + 0.01
+    x, z = pair[:2], pair[2:]
+    assert np.array_equal(distance_bounds(x, z, radius=[0.0, 9.0]).upper, distance_bounds(x, z).upper)
+    with pytest.raises(MassmoverError, match=r"radius has shape \(3,\)"):
+        distance_bounds(x, z, radius=[1.0, 2.0, 3.0])
+
+
 @given(seed=seeds)
 def test_is_a_metric_for_equal_masses(seed: int) -> None:
     triple = random_images(seed, batch=3, channels=1, height=4, width=5) + 0.01

@@ -47,7 +47,9 @@ def verify(
             help="A .npy file, True where mass may move; the array mask of the file without it.", show_default=False
         ),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Measure all images, also those whose proof holds.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Measure all images to the end, also those that are proved or clear before.")
+    ] = False,
 ) -> None:
     """Check the proofs of a file, and measure the images without one by exact optimal transport, mass and pixel range.
 
@@ -81,6 +83,7 @@ def verify(
             power=metric.power,
             tolerance=tolerance,
             mask=arrays["mask"][rows] if "mask" in arrays else None,
+            settle=not exact,
         )
     _print(verdicts, rows, proved=proved, numbers_per_image=math.prod(arrays["original"].shape[1:]))
     if verdicts.violations:
@@ -187,8 +190,9 @@ def _print(verdicts: Verdicts, rows: list[int], *, proved: list[bool], numbers_p
     line = f"{len(proved)} images, {len(outside)} outside; {sum(proved)} proved, {len(rows)} measured"
     if rows:
         largest = float(verdicts.distance.max())
+        most = "" if bool(verdicts.exact.all()) else "at most "
         line += (
-            f"; largest distance {largest:.6g} (x pixels {largest * numbers_per_image:.5g}), "
+            f"; largest distance {most}{largest:.6g} (x pixels {largest * numbers_per_image:.5g}), "
             f"tolerance {verdicts.tolerance:g}"
         )
     console.print(line)

@@ -70,13 +70,15 @@ def verify(
     mask: Any = None,
     tolerance: float = 1e-6,
     threads: int | None = None,
+    settle: bool = False,
 ) -> Verdicts:
     """Judge each image by exact optimal transport on the whole grid, by its mass and by its pixel range.
 
     Inside means: distance at most radius * (1 + tolerance), mass drift at most the tolerance, pixels in
     [-tolerance, 1 + tolerance]. An image whose distance could not be solved exactly counts as inside only if its upper
     bound is. `radius` is a number or one per image. Images of uint8 are taken as 255ths. With a `mask`, True where
-    mass may move, frozen pixels have to be the same in both, and all mass has to travel between the others.
+    mass may move, frozen pixels have to be the same in both, and all mass has to travel between the others. To `settle`
+    is to stop as soon as the verdict is certain, before the distance is: photographs take half the time.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise MassmoverError(f"tolerance is {tolerance}: it must be a finite number, 0 or more, such as 1e-6")
@@ -89,8 +91,9 @@ def verify(
     # A pixel below 0 is told as such, below; the distance is that of the mass there is.
     masses, frozen = (before.clamp_min(0), after.clamp_min(0)), _frozen(mask, before)
     measure = partial(distance_bounds, ground=ground, power=power, threads=threads)
+    farthest = radii * (1 + tolerance) + ROUND_OFF
     if mask is None:
-        found = measure(*masses, normalisation=normalisation)
+        found = measure(*masses, normalisation=normalisation, radius=farthest.numpy() if settle else None)
     else:
         found = _between_free_pixels(masses, frozen, normalisation, measure)
     distance = torch.from_numpy(found.upper)
@@ -108,7 +111,7 @@ def verify(
         lowest=lowest,
         highest=highest,
         touched=touched,
-        inside=(distance <= radii * (1 + tolerance) + ROUND_OFF)
+        inside=(distance <= farthest)
         & (drift <= tolerance)
         & (lowest >= -tolerance)
         & (highest <= 1 + tolerance)

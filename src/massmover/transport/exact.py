@@ -6,12 +6,14 @@ mass that both images share may stay home, and only pixels that changed enter th
 
 Small problems are solved on the full bipartite graph. Large ones (a 224 x 224 photograph has 50,176 pixels a
 channel) start from short moves only; pairs whose reduced cost is negative are added until there are none,
-which is the same optimum with a fraction of the arcs. Either way a lower and an upper bound come out.
+which is the same optimum with a fraction of the arcs. Either way a lower and an upper bound come out, ever closer;
+who only asks on which side of a radius the distance lies need not wait until they meet.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from massmover.types import Ground, MassmoverError, Normalisation
 
 Array = NDArray[np.float64]
+_Interval = tuple[float, float]
 
 DENSE_ARCS = 100_000  # above this many arcs the sparse path is faster, and its bounds prove themselves
 SHORT_MOVES = 3  # the sparse path starts with moves of up to this many rows and columns
@@ -35,7 +38,7 @@ AGREE = 1e-9  # relative gap between the bounds below which a distance counts as
 
 
 class Distances(NamedTuple):
-    """Per image, the interval that holds the distance; both ends agree to 1e-9 unless a limit was hit."""
+    """Per image, the interval that holds the distance; both ends agree to 1e-9 unless a limit or a radius was met."""
 
     lower: Array  # (B,)
     upper: Array  # (B,)
@@ -78,10 +81,12 @@ def distance_bounds(
     power: float = 1.0,
     normalisation: Normalisation = "image",
     threads: int | None = None,
+    radius: Any = None,
 ) -> Distances:
     """Bounds of the transport cost per image; equal unless the problem was too large to finish.
 
-    Images are spread over threads: the network simplex runs outside Python's lock.
+    With a `radius`, one number or one an image, bounds need not meet: they are returned once the upper one is at most
+    the radius or the lower one above it. Images are spread over threads: the simplex runs outside Python's lock.
     """
     before, after = _images(x, "x"), _images(z, "z")
     if before.shape != after.shape:
@@ -91,9 +96,17 @@ def distance_bounds(
     if not 0 < power <= LARGEST_POWER:
         raise MassmoverError(f"power is {power}: it must be a positive number up to {LARGEST_POWER}, such as 1.0")
     _ground_cost(np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), ground=ground, power=power)  # known?
+    radii = np.asarray(math.nan if radius is None else radius, np.float64)
+    if radii.shape not in ((), (len(before),)):
+        raise MassmoverError(f"radius has shape {radii.shape}: one number, or one for each of {len(before)} images")
+    radii = np.broadcast_to(radii, len(before))
 
-    def one(index: int) -> tuple[float, float]:
-        return _image_bounds(before[index], after[index], ground=ground, power=power, normalisation=normalisation)
+    def one(index: int) -> _Interval:
+        low, high, pair = 0.0, math.inf, (before[index], after[index])
+        for low, high in _image_narrowing(*pair, ground=ground, power=power, normalisation=normalisation):
+            if high <= radii[index] or low > radii[index]:  # never where it is NaN
+                break
+        return low, high
 
     with ThreadPoolExecutor(threads or torch.get_num_threads()) as pool:
         pairs = list(pool.map(one, range(len(before))))
@@ -114,42 +127,65 @@ def _images(values: Any, name: str) -> Array:
     return np.clip(array, 0, None)
 
 
-def _image_bounds(
+def _image_narrowing(
     x: Array, z: Array, *, ground: Ground, power: float, normalisation: Normalisation
-) -> tuple[float, float]:
-    lower = upper = 0.0
+) -> Iterator[_Interval]:
+    """Bounds of an image's distance, ever closer: all channels take a step, then all take the next one."""
+    found: list[Iterator[_Interval]] = []
     for before, after in zip(x, z, strict=True):
         mass, other = before.sum(), after.sum()
         if mass == 0 and other == 0:
             continue
         if mass == 0 or other == 0:
-            return math.inf, math.inf
+            yield math.inf, math.inf
+            return
         unit = x.sum() if normalisation == "image" else mass
-        low, high = _channel_bounds(before, after * (mass / other), ground=ground, power=power)
-        lower, upper = lower + low / unit, upper + high / unit
-    return lower, upper
+        found.append(_channel_narrowing(before, after * (mass / other), unit, ground=ground, power=power))
+    bounds: dict[int, _Interval] = dict.fromkeys(range(len(found)), (0.0, math.inf))
+    going = True
+    while going:
+        steps = {channel: step for channel, way in enumerate(found) if (step := next(way, None)) is not None}
+        going, bounds = bool(steps), bounds | steps
+        yield math.fsum(low for low, _ in bounds.values()), math.fsum(high for _, high in bounds.values())
 
 
-def _channel_bounds(x: Array, z: Array, *, ground: Ground, power: float) -> tuple[float, float]:
+def _channel_narrowing(x: Array, z: Array, unit: float, *, ground: Ground, power: float) -> Iterator[_Interval]:
+    """Bounds of a channel's distance in units of mass, ever closer; the last ones are the best that can be had."""
     if power <= 1:  # a metric: only the difference travels
         supply, demand = np.clip(x - z, 0, None), np.clip(z - x, 0, None)
     else:
         supply, demand = x, z
     sources, targets = np.argwhere(supply > 0), np.argwhere(demand > 0)
     if len(sources) == 0 or len(targets) == 0:
-        return 0.0, 0.0
-    mass = float(supply.sum())
-    a, b = supply[supply > 0] / mass, demand[demand > 0] / demand.sum()
+        yield 0.0, 0.0
+        return
+    mass = float(supply.sum()) / unit
+    a, b = supply[supply > 0] / supply.sum(), demand[demand > 0] / demand.sum()
+    if len(a) * len(b) <= DENSE_ARCS:
+        solved = _simplex(a, b, _ground_cost(sources[:, None], targets[None], ground=ground, power=power))
+        if solved.warning is not None:
+            raise MassmoverError(f"the network simplex did not finish: {solved.warning}")
+        yield solved.cost * mass, solved.cost * mass
+        return
+    for low, high in _sparse_narrowing(a, b, sources, targets, ground=ground, power=power):
+        yield low * mass, high * mass
+
+
+class _Solved(NamedTuple):
+    """What the network simplex found."""
+
+    cost: float
+    u: Array  # duals of sources and of targets
+    v: Array
+    warning: str | None  # why this is not the optimum
+
+
+def _simplex(a: Array, b: Array, costs: Any) -> _Solved:
+    """POT's network simplex, on all arcs or on those of a sparse matrix."""
     import ot  # POT imports scikit-learn where it finds it: seconds that only the judge should take
 
-    if len(a) * len(b) <= DENSE_ARCS:
-        costs = _ground_cost(sources[:, None], targets[None], ground=ground, power=power)
-        value, log = ot.emd2(a, b, costs, numItermax=100_000_000, log=True, check_marginals=False)
-        if log["warning"] is not None:
-            raise MassmoverError(f"the network simplex did not finish: {log['warning']}")
-        return float(value) * mass, float(value) * mass
-    low, high = _sparse_bounds(a, b, sources, targets, ground=ground, power=power)
-    return low * mass, high * mass
+    value, log = ot.emd2(a, b, costs, numItermax=1_000_000_000, log=True, check_marginals=False)
+    return _Solved(float(value), np.asarray(log["u"]), np.asarray(log["v"]), log["warning"])
 
 
 def _ground_cost(here: NDArray[np.int64], there: NDArray[np.int64], *, ground: Ground, power: float) -> Array:
@@ -165,38 +201,40 @@ def _ground_cost(here: NDArray[np.int64], there: NDArray[np.int64], *, ground: G
     return np.ascontiguousarray(distance if power == 1 else distance**power)
 
 
-def _sparse_bounds(
+def _sparse_narrowing(
     a: Array, b: Array, sources: NDArray[np.int64], targets: NDArray[np.int64], *, ground: Ground, power: float
-) -> tuple[float, float]:
+) -> Iterator[_Interval]:
     """Solve on few arcs, price all pairs, add the arcs that would pay, and repeat.
 
     Once the bounds nearly agree, arcs far from paying are left out, once. Those that carry mass have reduced cost 0 and
     stay, so the upper bound cannot rise, and whatever was left out is priced again like any other pair.
     """
-    import ot
     from scipy.sparse import coo_matrix
 
-    shape = (len(a), len(b))
     arcs = np.unique(np.concatenate([_short_arcs(sources, targets), _corner_arcs(a, b)]))
     lower, upper, thinned = 0.0, math.inf, False
+    u, v, lift = np.zeros(len(a)), np.zeros(len(b)), 1.0
     for _ in range(ROUNDS):
-        rows, columns = np.divmod(arcs, shape[1])
+        rows, columns = np.divmod(arcs, len(b))
         costs = _ground_cost(sources[rows], targets[columns], ground=ground, power=power)
-        # A stored zero is dropped by sparse formats; costs are zero only where a pixel keeps its own mass (power > 1).
-        graph = coo_matrix((np.maximum(costs, 1e-300), (rows, columns)), shape=shape)
-        value, log = ot.emd2(a, b, graph, numItermax=1_000_000_000, log=True, check_marginals=False)
-        if log["warning"] is not None:
-            return lower, upper
-        upper = min(upper, float(value))
-        u, v = np.asarray(log["u"]), np.asarray(log["v"])
+        # What an arc costs beyond the last duals says the same of plans, and halves the simplex's time; lifted above 0,
+        # for sparse formats drop zeros.
+        beyond = coo_matrix((costs - u[rows] - v[columns] + lift, (rows, columns)), shape=(len(a), len(b)))
+        solved = _simplex(a, b, beyond)
+        if solved.warning is not None:
+            return
+        upper = min(upper, solved.cost - lift + float(a @ u + b @ v))
+        yield lower, upper
+        u, v = u + solved.u - lift, v + solved.v
         missing, deficit = _profitable_arcs(u, v, sources, targets, ground=ground, power=power)
         lower = max(lower, float(a @ (u - deficit) + b @ v))  # lowering u by its worst deficit makes the duals feasible
+        lift = 1.0 + float(deficit.max())
+        yield min(lower, upper), upper
         if upper - lower <= AGREE * upper / 10 or len(missing) == 0:
-            return min(lower, upper), upper
+            return
         if not thinned and upper - lower <= NEARLY * upper:
             arcs, thinned = arcs[costs - u[rows] - v[columns] <= SLACK], True
         arcs = np.unique(np.concatenate([arcs, missing]))
-    return lower, upper
 
 
 def _short_arcs(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -18,9 +18,9 @@ def replanned(plan: Plan, certificate: Certificate, balls: Balls, *, images: Ima
     """
     if balls.backend != "numba" or not len(balls):
         return plan, certificate
-    from massmover.transport.kernels.flow import TILE, cheaper_flows, cheapest_flows
+    from massmover.transport.kernels.flow import WHOLE, cheaper_flows, cheapest_flows
 
-    small = max(images.shape[-2:]) <= TILE
+    small = max(images.shape[-2:]) <= WHOLE
     flows = cheapest_flows(plan.images(), balls) if small else cheaper_flows(plan.flows, balls)
     cheapest = Plan(window=plan.window, flows=flows)
     made = cheapest.images()

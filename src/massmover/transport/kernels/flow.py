@@ -26,7 +26,8 @@ from massmover.threads import in_parallel
 from massmover.types import Flows, Images
 
 SPECK = 1e-14  # mass that is not worth a way of its own; it stays
-TILE = 32  # rows and columns that are planned at a time in larger images
+WHOLE = 32  # rows and columns of the largest image that is planned at once
+TILE = 16  # rows and columns that are planned at a time in larger ones; with 32, 0.1 % cheaper in 3 times the time
 UNREACHED, DONE = -1, -2  # in place of a move or of a place in the heap
 
 
