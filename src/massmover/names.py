@@ -11,6 +11,15 @@ ATTACKS = {
     "wong": "pgd:wong",
 }
 ADVERSARIES = ("ascent", "frank-wolfe", "sinkhorn", "wong")  # of adversarial training
-ARCHITECTURES = ("lenet", "resnet20", "resnet18")
+ARCHITECTURES = ("lenet", "mlp", "resnet8", "resnet20", "resnet18")
 BUNDLED = ("mnist-standard", "mnist-robust", "mnist-certified", "mnist-certified-far")
-RECIPES = ("standard", "paper", "robust", "certified", "certified-far", "certified-colour")
+RECIPES = (
+    "standard",
+    "paper",
+    "robust",
+    "robust-colour",
+    "coherent",
+    "certified",
+    "certified-far",
+    "certified-colour",
+)

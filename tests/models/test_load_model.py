@@ -90,7 +90,7 @@ def test_an_architecture_with_weights(tmp_path: Path) -> None:
     assert not model.training
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet20", "resnet18"])
+@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet8", "resnet20", "resnet18"])
 def test_an_architecture_without_weights_is_refused(name: str) -> None:
     with pytest.raises(MassmoverError, match=rf"random weights are pointless.*massmover\.models\.{name}\(\)"):
         load_model(name)

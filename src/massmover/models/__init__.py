@@ -1,6 +1,6 @@
 """Classifiers: small networks, loading and saving their weights, and normalising inside the model."""
 
-from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.architectures import lenet, mlp, resnet8, resnet18, resnet20
 from massmover.models.certified import CertifiedNetwork, PotentialNetwork, load_certified
 from massmover.models.files import ExportedModel
 from massmover.models.loading import ARCHITECTURES, BUNDLED, load_model
@@ -19,6 +19,8 @@ __all__ = [
     "load_certified",
     "load_model",
     "load_weights",
+    "mlp",
+    "resnet8",
     "resnet18",
     "resnet20",
     "save_weights",

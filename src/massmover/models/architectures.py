@@ -1,4 +1,4 @@
-"""The small networks the package knows by name: one for digits, two for 32x32 colour images.
+"""The small networks the package knows by name: two for digits, three for 32x32 colour images.
 
 Inputs are images in [0, 1]; where a network wants other units, wrap it in `Normalised`.
 """
@@ -28,6 +28,32 @@ def lenet() -> nn.Sequential:
         nn.Linear(32 * 7 * 7, 100),
         nn.ReLU(),
         nn.Linear(100, 10),
+    )
+
+
+def mlp() -> nn.Sequential:
+    """Return the digit network that stands most movement for its cost: 28x28 grey images, 731,526 parameters.
+
+    Every unit of its first layer sees the whole digit, so it can be as smooth as transport asks it to be; a convolution
+    of 4x4 pixels cannot.
+    """
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(28 * 28, 700),
+        nn.ReLU(),
+        nn.Linear(700, 256),
+        nn.ReLU(),
+        nn.Linear(256, 10),
+    )
+
+
+def resnet8(*, classes: int = 10) -> nn.Module:
+    """Return a residual network for 32x32 colour images that is cheap to train on a processor, 0.3M parameters.
+
+    The stem halves the resolution, then come three blocks of widths 32-64-128: a quarter of the cost of `resnet20`.
+    """
+    return ResidualNetwork(
+        widths=(32, 64, 128), blocks=(1, 1, 1), classes=classes, learned_shortcut=True, halving_stem=True
     )
 
 
@@ -92,15 +118,28 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualNetwork(nn.Module):
-    """A 3x3 stem, stages of residual blocks that halve the resolution, the mean over pixels, one linear layer."""
+    """A stem, stages of residual blocks that halve the resolution, the mean over pixels, one linear layer.
+
+    The stem is 3x3, or 4x4 where it is to halve the resolution too.
+    """
 
     def __init__(
-        self, *, widths: Sequence[int], blocks: Sequence[int], classes: int, learned_shortcut: bool, channels: int = 3
+        self,
+        *,
+        widths: Sequence[int],
+        blocks: Sequence[int],
+        classes: int,
+        learned_shortcut: bool,
+        halving_stem: bool = False,
+        channels: int = 3,
     ) -> None:
         """Build one stage for each width, with as many blocks as given."""
         super().__init__()
+        size, stride = (4, 2) if halving_stem else (3, 1)
         self.stem = nn.Sequential(
-            nn.Conv2d(channels, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()
+            nn.Conv2d(channels, widths[0], size, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(widths[0]),
+            nn.ReLU(),
         )
         stages: list[nn.Module] = []
         inputs = widths[0]
@@ -116,9 +155,11 @@ class ResidualNetwork(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a quarter faster on a processor
 
     def forward(self, images: Images) -> Logits:
         """Return one score per class."""
-        features: Tensor = self.stages(self.stem(images))  # (B, width, h, w)
+        pixels = images.contiguous(memory_format=torch.channels_last)
+        features: Tensor = self.stages(self.stem(pixels))  # (B, width, h, w)
         logits: Logits = self.classifier(features.mean(dim=(2, 3)))
         return logits

@@ -13,14 +13,20 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from massmover.models.architectures import lenet, resnet18, resnet20
+from massmover.models.architectures import lenet, mlp, resnet8, resnet18, resnet20
 from massmover.models.certified import load_certified
 from massmover.models.files import FILE_SUFFIXES, model_from_file
 from massmover.models.weights import load_weights
 from massmover.models.wrapping import FunctionModel, Normalised
 from massmover.types import MassmoverError
 
-ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {"lenet": lenet, "resnet20": resnet20, "resnet18": resnet18}
+ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {
+    "lenet": lenet,
+    "mlp": mlp,
+    "resnet8": resnet8,
+    "resnet20": resnet20,
+    "resnet18": resnet18,
+}
 BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet, "mnist-robust": lenet}
 CERTIFIED = ("mnist-certified", "mnist-certified-far")  # bundled too; their files say how large they are
 POTENTIALS = "potentials"  # the architecture of a certified network, whatever its size
@@ -41,9 +47,9 @@ def load_model(
 
     - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-certified`, `mnist-certified-far`), which brings its
       weights;
-    - an architecture (`lenet`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified trains), which
-      needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or inside a
-      checkpoint;
+    - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified
+      trains), which needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or
+      inside a checkpoint;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading
       weights never runs any;
