@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +13,19 @@ from torch.nn import functional as F
 
 from massmover.backend import backend_for
 from massmover.geometry import Window, window_for
-from massmover.inputs import check_radius
+from massmover.inputs import check_coherence, check_radius
 from massmover.memory import free_on
 from massmover.types import Backend, Flows, Ground, Images, MassmoverError, Normalisation, PerChannel, PerImage
 
 PLANS = 3  # written-out plans in float64 that a proof holds at a time
 ALWAYS_FREE = 1 << 28  # bytes that nobody asks about
+
+
+class Coherence(NamedTuple):
+    """How much mass may scatter: the most that a plan's displacement deviates from a smooth field."""
+
+    scatter: float  # pixels, root mean square over the mass, beyond what the grid itself makes of a smooth move
+    width: int | None  # pixels between the knots of the field, which is bilinear between them; None for one vector
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,10 @@ class WassersteinBall:
     whole image (every published number does), "channel" divides each channel's cost by that
     channel's own mass and adds the channels up. A channel without mass can only stay black. The radius is one number,
     or a tensor of one number an image.
+
+    With `scatter` a plan has to move mass together as well: its displacement may deviate from a field that is smooth
+    over `width` pixels, or from one vector for all mass without a width, by no more than `scatter` pixels in the root
+    mean square (docs/threat-model.md). None or infinity lets mass scatter as it likes.
     """
 
     radius: float | PerImage
@@ -40,10 +52,15 @@ class WassersteinBall:
     ground: Ground = "euclidean"
     power: float = 1.0
     normalisation: Normalisation = "image"
+    scatter: float | None = None
+    width: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a ball that cannot be."""
         object.__setattr__(self, "radius", check_radius(self.radius))
+        scatter, width = check_coherence(self.scatter, self.width)
+        object.__setattr__(self, "scatter", scatter)
+        object.__setattr__(self, "width", width)
         if self.normalisation not in ("image", "channel"):
             raise MassmoverError(f"unknown normalisation {self.normalisation!r}: use 'image' or 'channel'")
         # Building any window checks size, ground and power here rather than in the first attack.
@@ -80,7 +97,14 @@ class WassersteinBall:
             window=self.moves(images),
             backend=backend_for(images, wanted=backend),
             closed=None if mask is None else ~mask,
+            coherence=self.coherence,
         )
+
+    @property
+    def coherence(self) -> Coherence | None:
+        """How much mass may scatter; None where it may as it likes."""
+        scatter, width = check_coherence(self.scatter, self.width)
+        return None if scatter is None else Coherence(scatter, width)
 
     def moves(self, images: Images) -> Window:
         """The window of moves for images of this size."""
@@ -125,6 +149,7 @@ class Balls:
     window: Window
     backend: Backend  # who moves the mass
     closed: Images | None = None  # bool: where no mass may arrive (there is none either)
+    coherence: Coherence | None = None  # how much mass may scatter; None where it may as it likes
 
     def __len__(self) -> int:
         return len(self.originals)

@@ -137,6 +137,21 @@ def check_radius(radius: float | PerImage, *, batch: int | None = None) -> float
     return radius if radius.is_floating_point() else radius.float()
 
 
+def check_coherence(scatter: float | None, width: float | None) -> tuple[float | None, int | None]:
+    """Return scatter and width once they say how far mass may stray from a smooth field; infinity becomes None."""
+    for name, value in (("scatter", scatter), ("width", width)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value)):
+            raise MassmoverError(f"{name} is {value!r}: it must be a number, or None")
+    if scatter is not None and scatter < 0:
+        raise MassmoverError(f"scatter is {scatter}: it must be 0 pixels or more, or None to let mass scatter")
+    if width is not None and not (width == math.inf or (width >= 1 and float(width).is_integer())):
+        raise MassmoverError(f"width is {width}: it must be a whole number of pixels, or None for one vector")
+    if width is not None and scatter is None:
+        raise MassmoverError(f"width is {width} and scatter is None: say how far mass may stray with scatter=0.05")
+    free = scatter is None or scatter == math.inf
+    return None if free else float(scatter or 0.0), None if free or width in (None, math.inf) else int(width or 1)
+
+
 def check_mask(mask: Tensor, images: Images) -> Images:
     """Return a mask as booleans of the images' shape, once it says of every pixel whether its mass may move."""
     if not isinstance(mask, Tensor):

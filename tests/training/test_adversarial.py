@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from massmover.models import lenet, load_model
 from massmover.training import RECIPES, Adversary, Mover, Recipe, train
 from massmover.training.loop import loss_of
 from massmover.training.recipe import ATTACKS, AttackName
+from massmover.training.state import Epoch
 from massmover.types import MassmoverError
 
 QUICK = Recipe(epochs=2, batch_size=32, shift=0, averaging=0.9, clean_share=0.3, adversary=Adversary(steps=2))
@@ -65,11 +67,71 @@ def test_a_mover_goes_on_where_it_left_an_image() -> None:
         with torch.no_grad():
             calls.append(float(torch.nn.functional.cross_entropy(model(moved), labels)))
         assert (exact_distance(images, moved) <= 0.3 * (1 + 1e-4)).all()
-    assert torch.equal(
-        Mover(Adversary(steps=2))(model, images, labels, radii=radii),
-        Mover(Adversary(steps=2), remember=20)(model, images, labels, radii=radii, numbers=numbers),
-    )  # nothing is remembered yet
     assert calls[-1] > 1.1 * calls[0]
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_remembering_mover_needs_one_gradient_a_step() -> None:
+    some = load("mnist-sample").subset(0, 8)
+    images, labels, model = some.images_as_float(), some.labels, load_model("mnist-standard")
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    mover = Mover(Adversary(steps=1), remember=8)
+    radii, losses = torch.full((8,), 0.3, dtype=torch.float64), []
+    for _ in range(8):
+        calls.clear()
+        moved = mover(model, images, labels, radii=radii, numbers=torch.arange(8))
+        assert len(calls) == 1
+        with torch.no_grad():
+            losses.append(float(torch.nn.functional.cross_entropy(model(moved), labels)))
+    assert losses[-1] > 2 * losses[0]  # one step finds something, and eight in a row more
+
+
+def test_a_mirrored_image_is_moved_as_the_mirror_of_itself() -> None:
+    some = load("mnist-sample").subset(0, 6)
+    images, labels, seen = some.images_as_float(), some.labels, load_model("mnist-standard")
+    radii, numbers = torch.full((6,), 0.3, dtype=torch.float64), torch.arange(6)
+
+    def mirror_seen(pixels: torch.Tensor) -> torch.Tensor:
+        return seen(pixels.flip(3))
+
+    straight, turned = Mover(Adversary(steps=1), remember=6), Mover(Adversary(steps=1), remember=6)
+    everywhere = torch.ones(6, dtype=torch.bool)
+    for _ in range(3):
+        moved = straight(seen, images, labels, radii=radii, numbers=numbers)
+        other = turned(mirror_seen, images.flip(3), labels, radii=radii, numbers=numbers, mirrored=everywhere)
+        assert torch.allclose(moved, other.flip(3), atol=1e-4)
+        assert straight.memory is not None and turned.memory is not None
+        assert torch.allclose(straight.memory.potential, turned.memory.potential, atol=0.05, rtol=0.01)
+
+
+def test_training_resumes_with_what_the_adversary_remembers(tmp_path: Path) -> None:
+    images, labels = bars(48)
+    recipe = dataclasses.replace(
+        QUICK, epochs=3, mirror=True, held_out=0.25, adversary=Adversary(steps=1, growth=0.0, remember=True)
+    )
+    whole = train(lenet, images, labels, recipe=recipe)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(line: Epoch) -> None:
+        if line.epoch == 2:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        train(lenet, images, labels, recipe=recipe, folder=tmp_path, ended=stop)
+    again = train(lenet, images, labels, recipe=recipe, folder=tmp_path)
+    assert again.losses == whole.losses
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_cannot_be_remembered_is_refused() -> None:
+    with pytest.raises(MassmoverError, match="no potentials to remember"):
+        Adversary(attack="sinkhorn", remember=True)
+    with pytest.raises(MassmoverError, match="every image in its place"):
+        Recipe(shift=2, adversary=Adversary(remember=True))
 
 
 def test_a_mover_refuses_what_it_cannot_remember() -> None:
@@ -123,6 +185,8 @@ def test_the_losses_are_what_they_say() -> None:
     clean, moved, labels = torch.rand(3, 1, 28, 28), torch.rand(3, 1, 28, 28), torch.tensor([1, 2, 3])
     entropy = torch.nn.functional.cross_entropy
     plain, hard = (3 * entropy(model(x), labels) for x in (clean, moved))
+    alone = loss_of(dataclasses.replace(QUICK, clean_share=0.0), model, clean, moved, labels)
+    assert alone.item() == pytest.approx(hard.item(), rel=1e-5)
     mixed = loss_of(dataclasses.replace(QUICK, clean_share=0.25), model, clean, moved, labels)
     assert mixed.item() == pytest.approx((0.25 * plain + 0.75 * hard).item(), rel=1e-5)
     p, q = model(clean).softmax(1), model(moved).softmax(1)

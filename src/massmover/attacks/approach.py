@@ -80,14 +80,14 @@ def approach(ascent: PlanAscent, model: Classifier, problem: Problem, *, first: 
             break
         # forward
         posed = part.with_budget(radius)
-        capped = here.potential - here.charge
-        move = moved_within(Pull(capped, here.price, ascent.floor, here.booked), posed)
+        pull = ascent.pull(here)
+        move = moved_within(pull, posed)
         margin, gradient = posed.slope(model, move.images, loss=ascent.loss)
         # track
         seen = seen + margin.sum()
         won, spent = margin > problem.climbing_lead, move.spent.minimum(radius)
         better, steps_done = won & (spent < now.cost), now.way.steps + 1
-        way = Climbed(capped, move.images, move.price, here.booked, margin.to(now.way.margin), steps_done)
+        way = Climbed(pull.potential, move.images, move.price, here.booked, margin.to(now.way.margin), steps_done)
         cost = torch.where(better, spent, now.cost)
         failed = torch.where(~won & (radius < cost), now.failed.maximum(radius), now.failed)
         now = Reached(

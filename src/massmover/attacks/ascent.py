@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from massmover.attacks.base import AttackResult, Found, Problem, run
+from massmover.attacks.coherent import CoherentAscent
 from massmover.attacks.losses import LossName, check_loss, check_margins
 from massmover.backend import default_block
 from massmover.classifier import borrowed
@@ -107,7 +108,13 @@ class PlanAscent:
         return run(self, model, problem, seed=seed)
 
     def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
-        """One ascent from no potential, then further ones of the images that still stand from random potentials."""
+        """One ascent from no potential, then further ones of the images that still stand from random potentials.
+
+        Where scatter is bounded, mass is led by displacement fields instead (attacks/coherent.py).
+        """
+        if problem.balls.coherence is not None:
+            led = CoherentAscent(self.steps, self.loss, self.momentum, self.confidence, starts=2 + self.restarts)
+            return led.search(model, problem, seed=seed)
         with borrowed(model):
             wrong, clean = problem.look(model, problem.images)  # a clean mistake needs no move
             best = unmoved(problem, start=torch.zeros_like(problem.images))
@@ -143,15 +150,15 @@ class PlanAscent:
                 if not len(active):
                     break
             # forward
-            capped = here.potential - here.charge
-            move = moved_within(Pull(capped, here.price, self.floor, here.booked), part)
+            pull = self.pull(here)
+            move = moved_within(pull, part)
             margin, gradient = part.slope(model, move.images, loss=self.loss)
             # track
             seen = seen + margin.sum()
             climbing = found.margin <= enough
             better = climbing & (margin > found.margin)
             steps = found.steps + climbing
-            now = Climbed(capped, move.images, move.price, here.booked, margin.to(found.margin), steps)
+            now = Climbed(pull.potential, move.images, move.price, here.booked, margin.to(found.margin), steps)
             found = Climbed(*map(partial(choose, better), now, found))._replace(steps=steps)
             # step
             here = self.stepped(step, part, here, move, gradient * reach)
@@ -166,17 +173,21 @@ class PlanAscent:
         size = torch.ones_like(problem.balls.mass)
         return Position(start, zeros, problem.images, zeros, zeros, size, price, budget, price)
 
-    def stepped(self, step: int, problem: Problem, here: Position, move: Move, gradient: Images) -> Position:
-        """The next position: up the gradient, by the mass that this step should move."""
-        mass, budget, price = problem.balls.mass.clamp_min(1e-30), problem.balls.budget, move.price
+    def pull(self, here: Position) -> Pull:
+        """How the mass of each image is pulled at a position."""
+        return Pull(here.potential - here.charge, here.price, self.floor, here.booked)
+
+    def stepped(
+        self, step: int, problem: Problem, here: Position, move: Move, gradient: Images, *, size: PerImage | None = None
+    ) -> Position:
+        """The next position: up the gradient, by the mass that this step should move, or with a given step size."""
+        budget, price = problem.balls.budget, move.price
         velocity = self.momentum * here.velocity + (1 - self.momentum) * _unit(gradient)
-        if step:
-            at_rest = here.at_rest
-            moved = (move.images - here.images).abs().sum(dim=(1, 2, 3)) / 2 / mass
-            wanted = self._wanted_move(step) * budget.clamp_max(1).to(moved)
-            size = here.step_size * (wanted / moved.clamp_min(1e-9)).clamp(0.5, 2).pow(0.7)
-        else:
-            at_rest, size = price, self._first_size(problem, here.potential, velocity)
+        at_rest = here.at_rest if step else price
+        if size is None and step:
+            size = self.adapted_size(step, problem, here, move)
+        if size is None:
+            size = self._first_size(problem, here.potential, velocity)
         size = size.minimum(self.steepest * price.to(size))
         rise = size.view(-1, 1, 1, 1) * velocity
         charge, drift = charged(here, move, growth=growth_of(here.potential, rise))
@@ -194,6 +205,13 @@ class PlanAscent:
             booked=booked.maximum(budget).minimum(MOST_BOOKED * budget),
             at_rest=at_rest,
         )
+
+    def adapted_size(self, step: int, problem: Problem, here: Position, move: Move) -> PerImage:
+        """The step size, corrected by what the last step moved."""
+        mass = problem.balls.mass.clamp_min(1e-30)
+        moved = (move.images - here.images).abs().sum(dim=(1, 2, 3)) / 2 / mass
+        wanted = self._wanted_move(step) * problem.balls.budget.clamp_max(1).to(moved)
+        return here.step_size * (wanted / moved.clamp_min(1e-9)).clamp(0.5, 2).pow(0.7)
 
     def _first_size(self, problem: Problem, potential: Images, velocity: Images) -> PerImage:
         """The step size with which a first step moves the mass it should; found without asking the model."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from massmover.attacks.losses import LossName, fooled, gradient_of, margin_of
 from massmover.attacks.show import figure_of, frame_of, rows_to_show, spread, table_of
-from massmover.ball import Balls
+from massmover.ball import Balls, Coherence
 from massmover.classifier import borrowed, logits_of
 from massmover.transport.plan import Certificate, Plan
 from massmover.transport.repair import Kept, Repaired, settled
@@ -99,6 +99,7 @@ class Problem:
             plan=proof.plan,
             certificate=proof.certificate,
             backend=self.balls.backend,
+            coherence=self.balls.coherence,
         )
 
 
@@ -156,6 +157,7 @@ class AttackResult:
     plan: Plan  # float64
     certificate: Certificate
     backend: Backend  # which moved the mass
+    coherence: Coherence | None = None  # how much mass may scatter; None where it may as it likes
 
     @property
     def cost(self) -> PerImage:
@@ -164,8 +166,8 @@ class AttackResult:
 
     @property
     def trusted(self) -> PerImage:
-        """Where the certificate holds: rows and columns add up, pixels in range, cost within the radius."""
-        return self.certificate.holds(self.radius, dtype=self.images.dtype)
+        """Where the certificate holds: rows and columns add up, pixels in range, cost and scatter within bounds."""
+        return self.certificate.holds(self.radius, dtype=self.images.dtype, coherence=self.coherence)
 
     def improved_by(self, other: AttackResult, index: Tensor) -> AttackResult:
         """This result with the successes of another attack on some of its images; its steps are added."""
@@ -188,7 +190,12 @@ class AttackResult:
         )
 
     def replanned(self, balls: Balls) -> AttackResult:
-        """The same images, each success that moved with the cheapest plan that makes it."""
+        """The same images, each success that moved with the cheapest plan that makes it.
+
+        A cheaper plan may scatter more, so where that counts plans stay as they are.
+        """
+        if self.coherence is not None:
+            return self
         rows = torch.nonzero(self.success & (self.cost > 0)).flatten()
         flows, certificate = self.plan.flows.clone(), Certificate(*(field.clone() for field in self.certificate))
         for row in rows.view(-1, 1):  # one at a time: a written-out plan of a photograph takes 29 MB

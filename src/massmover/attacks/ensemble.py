@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from massmover.attacks.ascent import PlanAscent, lags
-from massmover.attacks.base import Attack, AttackResult, Problem
+from massmover.attacks.base import Attack, AttackResult, Found, Problem, run
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack
 from massmover.classifier import borrowed, logits_of
@@ -30,6 +30,24 @@ class Attempt(NamedTuple):
     attack: Attack
     aims: Labels | None = None  # the classes to lead to, where that is not what the problem says
     most_left: float = math.inf  # share of the clean margin that the best attack so far may have left
+
+
+@dataclass(frozen=True)
+class Scattering:
+    """Plan ascent as if mass might scatter; the proof lets as much of it stay home as the scatter asks for.
+
+    Worth a try where scatter is hardly bounded: the looser the bound, the less is given up.
+    """
+
+    ascent: PlanAscent
+
+    def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
+        """Look for a way without asking whether mass moves together."""
+        return self.ascent.search(model, replace(problem, balls=replace(problem.balls, coherence=None)), seed=seed)
+
+    def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
+        """Attack every image, and prove what the bound on scatter leaves."""
+        return run(self, model, problem, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,10 @@ class Ensemble:
         if problem.targets is None:
             for rank, aims in enumerate(self._runners_up(model, problem)[1:], start=2):
                 yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims, second)
+        if problem.balls.coherence is not None:
+            yield Attempt("auto: ascent, restarted", replace(ascent, restarts=1 + self.restarts))
+            yield Attempt("auto: ascent that scatters, the less of it", Scattering(ascent))
+            return
         yield Attempt("auto: sinkhorn", SinkhornAttack(steps=self.steps), None, second)
         yield Attempt("auto: ascent on the margin's ratio", replace(ascent, loss="dlr"), None, last)
         restarted = replace(ascent, restarts=self.restarts, steps=2 * self.steps)

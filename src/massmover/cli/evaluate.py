@@ -100,6 +100,22 @@ def evaluate(
         str, typer.Option(help="Distance of pixels: euclidean, manhattan or chebyshev.", rich_help_panel=How)
     ] = "euclidean",
     power: Annotated[float, typer.Option(help="Power of the pixel distance.", rich_help_panel=How)] = 1.0,
+    scatter: Annotated[
+        float | None,
+        typer.Option(
+            help="Pixels that mass may stray from a smooth field; as it likes without it.",
+            show_default=False,
+            rich_help_panel=How,
+        ),
+    ] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(
+            help="Pixels over which that field bends; one vector for all mass without it.",
+            show_default=False,
+            rich_help_panel=How,
+        ),
+    ] = None,
     targeted: Annotated[
         bool, typer.Option("--targeted", help="Aim at one wrong class, drawn from the seed.", rich_help_panel=How)
     ] = False,
@@ -153,6 +169,7 @@ def evaluate(
         "ground": options.ground(ground),
         "normalisation": options.normalisation(normalisation),
         "power": options.power(power),
+        **options.coherence(scatter, width),
     }
     mover, kept = options.backend(backend), options.save_examples(save_examples)
     from massmover.attacks.api import method_of  # needs torch: after all that can be refused without

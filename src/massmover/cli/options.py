@@ -159,6 +159,19 @@ def power(value: float) -> float:
     return value
 
 
+def coherence(scatter: float | None, width: int | None) -> dict[str, float | int | None]:
+    """How far mass may stray from a smooth field, and over how many pixels that bends; infinity is as it likes."""
+    if scatter is not None and not scatter >= 0:
+        raise MassmoverError(f"--scatter is {scatter}: give 0 or more pixels, such as 0.05")
+    if width is not None and scatter is None:
+        raise MassmoverError(
+            f"--width is {width}, and --scatter is not given: say how far mass may stray, such as 0.05"
+        )
+    at_least(width, 1, option="--width")
+    free = scatter is None or scatter == math.inf
+    return {"scatter": None if free else scatter, "width": None if free else width}
+
+
 def save_examples(text: str) -> int | None:
     """How many successes to keep; None for all."""
     if text in ("all", "none"):

@@ -174,12 +174,12 @@ def _attacked(subject: Subject, settings: Settings, batch: Batch, radius: float,
 
 
 def _smallest(subject: Subject, settings: Settings, batch: Batch, hear: Hear) -> Found:
-    started = working_seconds()
+    started, ball = working_seconds(), ball_for(settings, settings.radii[-1])
     result = smallest_radius(
         subject.model,
         batch.images,
         batch.labels,
-        ball=ball_for(settings, settings.radii[-1]),
+        ball=ball,
         method=method_of(settings.attack, steps=settings.steps, restarts=settings.restarts),
         targets=batch.targets,
         mask=batch.free,
@@ -196,7 +196,7 @@ def _smallest(subject: Subject, settings: Settings, batch: Batch, hear: Hear) ->
         steps=result.steps,
         plan=result.plan,
         cost=result.certificate.total,
-        trusted=result.certificate.holds(radius, dtype=result.images.dtype),
+        trusted=result.certificate.holds(radius, dtype=result.images.dtype, coherence=ball.coherence),
         mass_drift=result.certificate.mass_drift,
         seconds=(working_seconds() - started) / len(batch.numbers),
     )

@@ -20,6 +20,11 @@ of its row and then down the last column; each step crosses one pixel edge and c
 that to the plan. For other powers, mass that y has too much somewhere is sent to where z' wants it instead, which costs
 at most the longest way there is.
 
+6. Where the claim names a scatter: the plan's mass strays no further from a smooth field, in the root mean square and
+   beyond what the grid itself makes of a smooth move (docs/coherent.md). Any field of the stated width is a witness, so
+   the checker takes the one that fits best by its own arithmetic and adds up what the moves stray from it, in float64
+   with a bound of its errors; 1e-5 of a pixel is left to masses that were rounded. With a mask, mass that may not move is left out.
+
 `refuted` says that the proof is wrong, and where. `not proved` says that the sums are right but cannot decide, for what
 rounding may add does not fit in the radius. Neither says that the image is outside: that takes exact transport.
 """
@@ -43,6 +48,9 @@ MASS_DRIFT = Fraction(1, 1_000_000)  # of a channel, relative to the mass of the
 LARGEST_CHANNEL = 1 << 22  # pixels; beyond that sums of rounding errors might not fit in 64 bits
 MOST_MOVES = 1 << 23  # sums of half a mass, 30 bits, over that many moves are exact in float64
 HALF = 30  # masses are added up in halves of this many bits
+STRAY_ERROR = 1e-11  # pixels: more than float64 errs in what a pixel's mean strays from a field
+STRAY_SLACK = 1e-5  # pixels beyond a claim: the root of what masses in whole units leave behind
+STRAY_SUMS = 1e-10  # relative: more than float64 errs in sums of what mass strays
 FINE = 64  # costs are whole multiples of 2 ** -64
 
 Whole = NDArray[np.int64]
@@ -60,6 +68,8 @@ class Claim:
     power: float = 1.0
     normalisation: Normalisation = "image"
     tolerance: float = 0.0  # of the radius: what a plan may cost beyond it and still count
+    scatter: float | None = None  # pixels that mass may stray from a smooth field; None where it may as it likes
+    width: int | None = None  # pixels between the knots of that field; None for one vector
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.radius) and self.radius >= 0):
@@ -72,6 +82,10 @@ class Claim:
             raise MassmoverError(f"power is {self.power}: it must be a positive number, such as 1.0")
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise MassmoverError(f"tolerance is {self.tolerance}: it must be 0 or larger, such as 1e-9")
+        if self.scatter is not None and not (math.isfinite(self.scatter) and self.scatter >= 0):
+            raise MassmoverError(f"scatter is {self.scatter}: it must be 0 or larger, or None to let mass scatter")
+        if self.width is not None and self.width < 1:
+            raise MassmoverError(f"width is {self.width}: it must be 1 or more, or None for one vector")
         if self.normalisation not in ("image", "channel"):
             raise MassmoverError(f"unknown normalisation {self.normalisation!r}: use 'image' or 'channel'")
 
@@ -91,6 +105,7 @@ class Verdict(NamedTuple):
     status: Status
     reason: str  # the first pixel, move or sum that fails; empty where the proof holds
     bound: float  # the distance that was proved, rounded up; infinite where the proof is refuted
+    scatter: float = math.inf  # pixels that mass strays from a smooth field, rounded up; infinite where nobody asked
 
     @property
     def proved(self) -> bool:
@@ -147,7 +162,8 @@ def check(
             _check_frozen(moves, target, before != after, np.broadcast_to(free, before.shape))
         x, z = _Units.of(before, moves.unit), _Units.of(after, moves.unit)
         error = _image_error(moves, target, x, z)
-        return _verdict(moves, x, z, after, error, claim)
+        stray = math.inf if claim.scatter is None else _checked_stray(moves, x, free, claim)
+        return _verdict(moves, x, z, after, error, claim)._replace(scatter=stray)
     except _WrongProofError as fault:
         return Verdict("refuted", str(fault), math.inf)
 
@@ -296,6 +312,62 @@ def _verdict(moves: Moves, x: _Units, z: _Units, after: Real, error: Whole, clai
         return Verdict("proved", "", rounded_up)
     reason = f"the plan costs {float(plan_high):.17g} and rounding its image may add {float(added):.3g}"
     return Verdict("not proved", f"{reason}: more than the radius {claim.radius:.17g}", rounded_up)
+
+
+def _checked_stray(moves: Moves, x: _Units, free: NDArray[np.bool_] | None, claim: Claim) -> float:
+    """What the moves stray from a smooth field, rounded up; refuted where that is more than is claimed."""
+    stray = _stray(moves, x, free, claim.width)
+    assert claim.scatter is not None
+    if stray > claim.scatter * (1 + claim.tolerance) + STRAY_SLACK:
+        raise _WrongProofError(
+            f"scatter: mass strays {stray:.10g} pixels from the nearest smooth field, and {claim.scatter:.10g} is claimed"
+        )
+    return stray
+
+
+def _stray(moves: Moves, x: _Units, free: NDArray[np.bool_] | None, width: int | None) -> float:
+    """The root mean square, in pixels, of what mass strays from the smooth field that fits best; an upper bound."""
+    shape, size = x.whole.shape, x.whole.size
+    counted = np.ones(size) if free is None else np.broadcast_to(free, shape).reshape(size).astype(np.float64)
+    held = (x.whole + x.rest).reshape(size) * counted
+    stays = (x.whole.reshape(size) - _sums(moves.source, moves.mass, size) + x.rest.reshape(size)) * counted
+    mass = moves.mass.astype(np.float64)
+    means, spread = np.zeros((2, size)), np.zeros(size)
+    for axis, step in enumerate(moves.step.T):
+        sent = np.bincount(moves.source, weights=mass * step, minlength=size)
+        means[axis] = np.divide(sent, held, out=np.zeros(size), where=held > 0)
+        spread += np.minimum(
+            *(
+                np.bincount(moves.source, weights=mass * _pair(step - cell[moves.source]), minlength=size)
+                + stays * _pair(-cell)
+                for cell in (np.floor(means[axis]), np.ceil(means[axis]) - 1)
+            )
+        )
+    field = np.stack([_nearest_field(mean.reshape(shape), held.reshape(shape), width) for mean in means])
+    apart = np.abs(means.reshape(2, *shape) - field[:, None]) + STRAY_ERROR
+    total = (apart**2).sum(axis=0).reshape(size) @ held + spread.sum()
+    return math.sqrt(total / held.sum()) * (1 + STRAY_SUMS) if held.any() else 0.0
+
+
+def _pair(steps: Real) -> Real:
+    """k (k - 1): 0 for the two whole moves around a fractional one."""
+    return np.asarray(steps * (steps - 1))
+
+
+def _nearest_field(means: Real, held: Real, width: int | None) -> Real:
+    """One component of a smooth field, (H, W): the least squares fit to the means (C, H, W) by the mass they stand for."""
+    height, columns = means.shape[1:]
+    mass, moment = held.sum(axis=0).ravel(), (held * means).sum(axis=0).ravel()
+    if width is None:
+        return np.full((height, columns), moment.sum() / max(mass.sum(), 1e-300))
+    hats = []
+    for length in (height, columns):
+        knots = np.arange(0, length - 1 + width, width)
+        hats.append(np.stack([np.interp(np.arange(length), knots, row) for row in np.eye(len(knots))], axis=1))
+    basis, root = np.kron(*hats), np.sqrt(mass)
+    target = np.divide(moment, root, out=np.zeros_like(root), where=root > 0)
+    fitted = np.linalg.lstsq(basis * root[:, None], target, rcond=None)[0]
+    return np.asarray((basis @ fitted).reshape(height, columns))
 
 
 def _check_drift(mass: _Between, other: _Between, whole: _Between, *, channel: int) -> None:

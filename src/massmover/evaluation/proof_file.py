@@ -18,6 +18,7 @@ from massmover.types import MassmoverError
 VERSION = 1
 NO_PROOF = 0  # the unit of an example that comes without moves; one that did not move at all has a unit, and no moves
 WHOLE_IMAGE = 0  # the window that reaches everywhere
+ONE_VECTOR = 0  # the width of a field that is the same everywhere
 NAMES = ("version", "window", "ground", "power", "normalisation", "start", "unit", "source", "step", "mass")
 COLUMNS = tuple(f"proof_{name}" for name in NAMES)
 
@@ -50,6 +51,11 @@ def proof_arrays(moves: Sequence[Moves | None], claim: Claim) -> Arrays:
         "step": np.concatenate([np.zeros((0, 2), np.int16), *(entry.step for entry in found)]).astype(np.int16),
         "mass": np.concatenate([np.zeros(0, np.int64), *(entry.mass for entry in found)]).astype(np.int64),
     }
+    if claim.scatter is not None:
+        values |= {
+            "scatter": np.float64(claim.scatter),
+            "width": np.int64(ONE_VECTOR if claim.width is None else claim.width),
+        }
     return {f"proof_{name}": np.asarray(value) for name, value in values.items()}
 
 
@@ -99,7 +105,11 @@ def checked_proofs(arrays: Mapping[str, NDArray[Any]], *, tolerance: float = 0.0
 
 def _claim(arrays: Mapping[str, NDArray[Any]]) -> Claim:
     """What the proofs are about, but for the radius."""
-    window = int(arrays["proof_window"])
+    window, scatter, width = int(arrays["proof_window"]), None, ONE_VECTOR
+    if "proof_scatter" in arrays:
+        if "proof_width" not in arrays:
+            raise MassmoverError("the proofs are damaged: proof_width missing. Make the file again.")
+        scatter, width = float(arrays["proof_scatter"]), int(arrays["proof_width"])
     ground: Any = str(arrays["proof_ground"])
     normalisation: Any = str(arrays["proof_normalisation"])
     return Claim(
@@ -108,6 +118,8 @@ def _claim(arrays: Mapping[str, NDArray[Any]]) -> Claim:
         ground=ground,
         power=float(arrays["proof_power"]),
         normalisation=normalisation,
+        scatter=scatter,
+        width=None if width == ONE_VECTOR else width,
     )
 
 

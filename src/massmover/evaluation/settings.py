@@ -51,6 +51,8 @@ class Settings(Choice):
     ground: Ground = "euclidean"
     normalisation: Normalisation = "image"
     power: float = 1.0
+    scatter: float | None = None  # pixels that mass may stray from a smooth field; None where it may as it likes
+    width: int | None = None  # pixels between the knots of that field; None for one vector
     targeted: bool = False
     eight_bit: bool = False
     batch_size: int = 100
@@ -77,7 +79,16 @@ class Settings(Choice):
 
     def claim(self, radius: float = 0.0) -> Claim:
         """What a proof has to establish at a radius; a billionth of it is left to sums in float64."""
-        return Claim(radius, self.window, self.ground, self.power, self.normalisation, tolerance=1e-9)
+        return Claim(
+            radius,
+            self.window,
+            self.ground,
+            self.power,
+            self.normalisation,
+            tolerance=1e-9,
+            scatter=self.scatter,
+            width=self.width,
+        )
 
     def measures(self, number: int, *, numbers_per_image: int) -> bool:
         """Whether the exact distance of an image's examples is measured: of all where that is cheap, else of a sample.

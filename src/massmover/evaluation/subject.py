@@ -92,6 +92,8 @@ def ball_for(settings: Settings, radius: float) -> WassersteinBall:
         ground=settings.ground,
         power=settings.power,
         normalisation=settings.normalisation,
+        scatter=settings.scatter,
+        width=settings.width,
     )
 
 

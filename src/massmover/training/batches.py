@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.base import Problem
-from massmover.ball import WassersteinBall
 from massmover.classifier import borrowed, logits_of
 from massmover.inputs import check_labels
 from massmover.training.margins import held_out_margins
@@ -32,10 +31,10 @@ def random_shift(images: Tensor, *, largest: int, draws: torch.Generator) -> Ten
     return shifted.permute(0, 3, 1, 2).contiguous()
 
 
-def random_mirror(images: Tensor, *, draws: torch.Generator) -> Tensor:
-    """Return the images, about half of them with left and right exchanged."""
+def random_mirror(images: Tensor, *, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return the images, about half of them with left and right exchanged, and which those are."""
     turned = torch.rand(len(images), generator=draws).to(images.device) < 0.5
-    return torch.where(turned[:, None, None, None], images.flip(3), images)
+    return torch.where(turned[:, None, None, None], images.flip(3), images), turned
 
 
 def checksum_of(images: Tensor, labels: Labels) -> str:
@@ -96,7 +95,7 @@ def scores(run: Run, images: Tensor, labels: Labels, *, device: torch.device) ->
     robust = {}
     for share in RADII:
         radius = share * run.recipe.adversary.radius
-        problem = Problem(WassersteinBall(radius).around(few), truth)
+        problem = Problem(run.recipe.adversary.ball(radius).around(few), truth)
         found = PlanAscent(steps=STEPS).run(model, problem)
         robust[f"{radius:g}"] = 1 - float(found.success.double().mean())
     return clean, robust

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from massmover.compiling import working_seconds
 from massmover.ranks import Ranks
-from massmover.training.adversary import Mover
+from massmover.training.adversary import Memory, Mover
 from massmover.training.batches import (
     as_floats,
     check_training_data,
@@ -90,12 +90,13 @@ def train(
     count = len(images) - int(recipe.held_out * len(images))
     steps = recipe.epochs * math.ceil(count / recipe.batch_size)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        run = Run.start(architecture, recipe, seed=seed, data=checksum_of(images, labels), device=device)
+        remember = count if recipe.adversary is not None and recipe.adversary.remember else 0
+        mover = Mover(recipe.adversary, remember=remember)
+        run = Run.start(architecture, recipe, mover, seed=seed, data=checksum_of(images, labels), device=device)
         if folder is not None:
             run.resume(folder)
         potentials = None if recipe.margin is None else potential_network(run.model)
         learner = run.model if potentials is None else Margins(potentials)
-        mover = Mover(recipe.adversary)
         network = DistributedDataParallel(learner) if ranks.size > 1 else learner
         step = len(run.history) * (steps // recipe.epochs)
         for epoch in range(len(run.history), recipe.epochs):
@@ -111,7 +112,7 @@ def train(
                     potentials.softness = recipe.margin.softness(share)
                 # batch: drawn whole on every rank, then each takes its part
                 batch = random_shift(images[chosen.to(images.device)], largest=recipe.shift, draws=run.draws)
-                batch = random_mirror(batch, draws=run.draws) if recipe.mirror else batch
+                batch, mirrored = random_mirror(batch, draws=run.draws) if recipe.mirror else (batch, None)
                 mine = slice(ranks.rank, None, ranks.size)
                 clean = as_floats(batch[mine].to(device))
                 truth = labels[chosen.to(labels.device)][mine].to(device)
@@ -120,7 +121,16 @@ def train(
                 if recipe.adversary is not None:
                     radii = recipe.adversary.radii(len(chosen), share=share, draws=run.draws)[mine].to(device)
                     with explained(place, epoch=epoch):
-                        moved = mover(run.model, clean, truth, radii=radii)
+                        moved = mover(
+                            run.model,
+                            clean,
+                            truth,
+                            radii=radii,
+                            numbers=chosen[mine] if remember else None,
+                            mirrored=None if mirrored is None else mirrored[mine],
+                        )
+                    if mover.memory is not None and ranks.size > 1:
+                        _share(mover.memory, chosen, mine)
                 # learn
                 loss = loss_of(recipe, network, clean, moved, truth) * (ranks.size / len(chosen))
                 run.optimiser.zero_grad(set_to_none=True)
@@ -158,6 +168,8 @@ def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | Non
         return margin_loss(recipe.margin, model(clean, labels))
     if moved is None:
         return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+    if recipe.clean_share == 0 and recipe.trades == 0:
+        return F.cross_entropy(model(moved), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     before, after = model(torch.cat([clean, moved])).chunk(2)
     plain = F.cross_entropy(before, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     if recipe.trades > 0:
@@ -166,6 +178,15 @@ def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | Non
         )
     hard = F.cross_entropy(after, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     return recipe.clean_share * plain + (1 - recipe.clean_share) * hard
+
+
+def _share(memory: Memory, chosen: Tensor, mine: slice) -> None:
+    """Tell the other ranks what this one found for its part of a batch: next time another may have these images."""
+    for field in memory:
+        found = torch.zeros_like(field[chosen], dtype=torch.float32)
+        found[mine] = field[chosen[mine]].float()
+        dist.all_reduce(found, op=dist.ReduceOp.SUM)
+        field[chosen] = found.to(field)
 
 
 def _mean_over(ranks: Ranks, loss: Tensor) -> float:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from massmover.ball import WassersteinBall
 from massmover.types import MassmoverError, PerImage
 
 AttackName = Literal["ascent", "frank-wolfe", "sinkhorn", "wong"]
@@ -23,7 +24,10 @@ class Adversary:
     all radii alike and a larger one prefers small radii. The upper end grows linearly from 0 over the first `growth`
     of the run: from clean to robust. The projected attacks know one radius a batch, so there a batch draws one. With
     `ramp` they draw none: the radius of each image grows with every step, geometrically from `radius / 100` to
-    `radius`, until the image is broken, as in the paper.
+    `radius`, until the image is broken, as in the paper. With `remember` plan ascent goes on from the potential it
+    found for the same image in the epoch before, and fewer steps do. With a `scatter` mass moves together, along
+    fields that bend over `width` pixels (docs/coherent.md): only plan ascent can do that, and it wants a window as
+    large as its radius.
     """
 
     attack: AttackName = "ascent"
@@ -32,6 +36,10 @@ class Adversary:
     spread: float = 1.0
     growth: float = 0.4
     ramp: bool = False
+    remember: bool = False
+    window: int | None = 5
+    scatter: float | None = None
+    width: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that attack nothing."""
@@ -45,6 +53,12 @@ class Adversary:
             raise MassmoverError(f"training needs spread > 0 and growth in [0, 1]; got {self.spread} and {self.growth}")
         if self.ramp and not self.projected:
             raise MassmoverError(f"a radius that grows until an image breaks needs sinkhorn or wong, not {self.attack}")
+        if self.remember and (self.attack != "ascent" or self.scatter is not None):
+            raise MassmoverError(
+                f"{self.attack} has no potentials to remember: use ascent without scatter, or remember=False"
+            )
+        if self.scatter is not None and self.attack != "ascent":
+            raise MassmoverError(f"scatter is {self.scatter}, and {self.attack} scatters: use ascent, or scatter=None")
 
     @property
     def projected(self) -> bool:
@@ -55,6 +69,10 @@ class Adversary:
         """The radius of each image of a batch, after a share of the run."""
         drawn = torch.rand(1 if self.projected else count, generator=draws, dtype=torch.float64)
         return (self.upper_end(share) * drawn.pow(self.spread)).expand(count)
+
+    def ball(self, radius: float | PerImage) -> WassersteinBall:
+        """What the adversary may do at a radius, or at one an image."""
+        return WassersteinBall(radius, window=self.window, scatter=self.scatter, width=self.width)
 
     def upper_end(self, share: float) -> float:
         """The largest radius after a share of the run."""
@@ -146,6 +164,10 @@ class Recipe:
             raise MassmoverError(f"held_out is a share of the training images, in [0, 1); got {self.held_out}.")
         if self.margin is not None and self.adversary is not None:
             raise MassmoverError("a recipe has an adversary or a margin, not both: set one of them to None")
+        if self.shift and self.adversary is not None and self.adversary.remember:
+            raise MassmoverError(
+                f"an adversary that remembers needs every image in its place; got shift {self.shift}: use 0"
+            )
         if not (0 <= self.clean_share <= 1 and math.isfinite(self.trades) and self.trades >= 0):
             raise MassmoverError(
                 f"clean_share lies in [0, 1] and trades is not negative; got {self.clean_share} and {self.trades}."
@@ -176,7 +198,30 @@ RECIPES = {
         adversary=Adversary(attack="sinkhorn", steps=50, radius=10.0, growth=0.0, ramp=True),
     ),
     "robust": Recipe(
-        epochs=30, weight_decay=0.0, shift=0, averaging=0.999, held_out=0.02, adversary=Adversary(), clean_share=0.5
+        epochs=30,
+        weight_decay=0.0,
+        shift=0,
+        averaging=0.999,
+        held_out=0.02,
+        adversary=Adversary(steps=3, remember=True),
+        clean_share=0.5,
+    ),
+    "robust-colour": Recipe(
+        epochs=14,
+        weight_decay=0.0,
+        shift=0,
+        mirror=True,
+        averaging=0.999,
+        held_out=0.005,
+        adversary=Adversary(steps=2, radius=50 / 3072, spread=3.0, growth=0.3, remember=True),
+    ),
+    "coherent": Recipe(
+        epochs=10,
+        weight_decay=0.0,
+        shift=0,
+        held_out=0.02,
+        adversary=Adversary(steps=3, radius=5.0, window=13, scatter=0.05, width=9),
+        clean_share=0.5,
     ),
     "certified": CERTIFIED,
     "certified-far": replace(CERTIFIED, margin=Margin(radius=0.5, temperature=0.15, softest=0.8, hardest=0.03)),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from massmover.files import replace_through
+from massmover.training.adversary import Memory, Mover
 from massmover.training.recipe import Recipe
 from massmover.types import MassmoverError
 
@@ -51,13 +52,21 @@ class Run:
     model: nn.Module
     optimiser: torch.optim.Optimizer
     average: WeightAverage
+    mover: Mover
     draws: torch.Generator
     history: list[Epoch] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def start(
-        cls, architecture: Callable[[], nn.Module], recipe: Recipe, *, seed: int, data: str, device: torch.device
+        cls,
+        architecture: Callable[[], nn.Module],
+        recipe: Recipe,
+        mover: Mover,
+        *,
+        seed: int,
+        data: str,
+        device: torch.device,
     ) -> Run:
         """A fresh run. Initial weights draw from the global generator, which the caller guards."""
         torch.manual_seed(seed)
@@ -71,7 +80,7 @@ class Run:
                 model.parameters(), betas=(0.9, recipe.memory), weight_decay=recipe.weight_decay
             )
         average = WeightAverage(model, decay=recipe.averaging)
-        return cls(recipe, seed, data, model, optimiser, average, torch.Generator().manual_seed(seed))
+        return cls(recipe, seed, data, model, optimiser, average, mover, torch.Generator().manual_seed(seed))
 
     def end_epoch(self, line: Epoch) -> None:
         """Write the epoch down, and keep its weights if no epoch did better."""
@@ -87,6 +96,7 @@ class Run:
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "average": self.average.state_dict(),
+            "memory": self.mover.memory and self.mover.memory._asdict(),
             "draws": self.draws.get_state(),
             "random": torch.get_rng_state(),
             "best": self.best,
@@ -108,6 +118,9 @@ class Run:
         self.model.load_state_dict(saved["model"])
         self.optimiser.load_state_dict(saved["optimiser"])
         self.average.load_state_dict(saved["average"])
+        if saved["memory"] is not None:
+            place = next(self.model.parameters()).device
+            self.mover.memory = Memory(**{name: field.to(place) for name, field in saved["memory"].items()})
         self.draws.set_state(saved["draws"])
         torch.set_rng_state(saved["random"])
         self.best = saved["best"]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
-from massmover.ball import Balls
+from massmover.ball import Balls, Coherence
 from massmover.geometry import Window, reachable, scatter
+from massmover.transport.coherence import scatter_of
 from massmover.types import Flows, Images, PerChannel, PerImage
+
+SCATTER_ROUND_OFF = 1e-7  # pixels: the root of what float64 makes of a plan that does not scatter at all
 
 
 class Certificate(NamedTuple):
     """What a plan proves about an image, one entry per image, all in float64.
 
-    The image is within `cost + rounding` of its original if the four errors are (round-off) zero.
+    The image is within `cost + rounding` of its original if the four errors are (round-off) zero. Scatter is a property
+    of the plan, whose image is the returned one up to its rounding.
     """
 
     cost: PerImage  # weighted cost of the plan
@@ -26,20 +31,23 @@ class Certificate(NamedTuple):
     below: PerImage  # how far the lowest flow or pixel lies below 0
     above: PerImage  # how far the highest pixel lies above 1
     mass_drift: PerImage  # largest relative change of a channel's mass, against the image's mass
+    scatter: PerImage  # how far mass strays from a smooth field, in pixels; infinite where the ball does not ask
 
     @property
     def total(self) -> PerImage:
         """An upper bound of the distance between the original and the returned image."""
         return self.cost + self.rounding
 
-    def holds(self, radius: PerImage, *, dtype: torch.dtype) -> PerImage:
-        """Where rows and columns add up, pixels are in range, and the cost is within the radius.
+    def holds(self, radius: PerImage, *, dtype: torch.dtype, coherence: Coherence | None = None) -> PerImage:
+        """Where rows and columns add up, pixels are in range, and cost and scatter are within what is allowed.
 
         Columns may differ from pixels by the rounding to the images' dtype, and by what float64 sums cannot resolve.
         """
         unit = max(torch.finfo(dtype).eps, 1e-12)
+        allowed = math.inf if coherence is None else coherence.scatter * (1 + 1e-9) + SCATTER_ROUND_OFF
         return (
-            (self.total <= radius * (1 + 1e-9) + 1e-15)
+            (self.scatter <= allowed)
+            & (self.total <= radius * (1 + 1e-9) + 1e-15)
             & (self.row_error <= 1e-12)
             & (self.column_error <= unit)
             & (self.below <= 0)
@@ -93,6 +101,7 @@ def certify(plan: Plan, balls: Balls, *, returned: Images, rounding: PerImage | 
         below=torch.maximum(-flows.amin(dim=(1, 2, 3, 4)), -after.amin(dim=(1, 2, 3))).clamp_min(0),
         above=(after.amax(dim=(1, 2, 3)) - 1).clamp_min(0),
         mass_drift=torch.where(total > 0, drift / total.clamp_min(torch.finfo(torch.float64).tiny), drift),
+        scatter=torch.full_like(total, torch.inf) if balls.coherence is None else scatter_of(flows, balls),
     )
 
 

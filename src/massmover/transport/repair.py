@@ -13,12 +13,14 @@ import torch
 
 from massmover.ball import Balls
 from massmover.geometry import Window, gather, pad, scatter, shifted
-from massmover.transport.plan import Certificate, Plan, certify
+from massmover.transport.coherence import scatter_of
+from massmover.transport.plan import SCATTER_ROUND_OFF, Certificate, Plan, certify
 from massmover.types import Flows, Images, PerImage
 
 PROPORTIONAL_SWEEPS = 64  # then overfull columns are closed outright; see `returned_share`
 CACHED_NUMBERS = 300_000  # of a written-out plan at a time while it is proved
 SUMS = 2.0**-51  # most that float64 sums over the moves of a plan are off in a pixel, nearly always
+HALVINGS = 30  # of the share of a plan's moves that scatters no more than it may
 OVERFLOW = 1e-13  # a column may hold this much over 1 in float64 before anything is sent back
 
 
@@ -86,7 +88,11 @@ def settled(kept: Kept, balls: Balls) -> Repaired:
 def _settle(kept: Kept, balls: Balls) -> tuple[Images, Certificate]:
     """The images and the certificates of some plans, whose flows are scaled to what can be paid."""
     plan = Plan(window=balls.window, flows=kept.flows)
-    share, images, rounding = affordable_share(kept.change, balls, cost=plan.cost(balls.weights))
+    cost = plan.cost(balls.weights)
+    share, images, rounding = affordable_share(kept.change, balls, cost=cost)
+    if balls.coherence is not None:
+        together = coherent_share(kept.flows, balls, most=share)
+        share, images, rounding = affordable_share(kept.change, balls, cost=cost, most=together)
     if bool((share < 1).any()):
         part, x, staying = share.view(-1, 1, 1, 1), balls.originals.double(), kept.flows[..., 0, :, :]
         staying.copy_((x + part * (staying - x)).clamp_min(0))
@@ -110,7 +116,29 @@ def _one_certificate(parts: Sequence[Certificate]) -> Certificate:
     return Certificate(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def affordable_share(change: Images, balls: Balls, *, cost: PerImage) -> tuple[PerImage, Images, PerImage]:
+def coherent_share(flows: Flows, balls: Balls, *, most: PerImage) -> PerImage:
+    """A share of all moves, up to a largest one, with which a plan does not scatter more than it may.
+
+    Scatter need not fall as more mass stays home, so no root is assumed: every share that is returned was measured,
+    and with 0 nothing moves, nothing scatters.
+    """
+    assert balls.coherence is not None
+    allowed, x = balls.coherence.scatter * (1 + 1e-10) + SCATTER_ROUND_OFF / 2, balls.originals.double()
+    low, high, share = torch.zeros_like(most), most.clone(), most.clone()
+    for _ in range(HALVINGS):
+        mixed = flows * share.view(-1, 1, 1, 1, 1)
+        mixed[:, :, 0] += (1 - share).view(-1, 1, 1, 1) * x
+        fits = scatter_of(mixed, balls) <= allowed
+        low, high = torch.where(fits, share, low), torch.where(fits, high, share)
+        if bool((low == most).all()):
+            break
+        share = torch.where(low == most, most, (low + high) / 2)
+    return low
+
+
+def affordable_share(
+    change: Images, balls: Balls, *, cost: PerImage, most: PerImage | None = None
+) -> tuple[PerImage, Images, PerImage]:
     """The largest share t of all moves, nearly, whose cost and rounding are within budget. Equations (3) and (4).
 
     Cost and image are linear in t. Rounding is not, so twice what it took is put aside, then four times, and so on; if
@@ -122,7 +150,7 @@ def affordable_share(change: Images, balls: Balls, *, cost: PerImage) -> tuple[P
     def rounded(share: PerImage) -> tuple[Images, PerImage]:
         return _rounded(x + share.view(-1, 1, 1, 1) * change, balls)
 
-    share = torch.ones_like(budget)
+    share = torch.ones_like(budget) if most is None else most
     for attempt in range(4):
         images, rounding = rounded(share)
         over = share * cost + rounding > budget
