@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +84,26 @@ def test_every_adapter_is_in_the_reference(site: Path) -> None:
         classes = re.findall(r"^class (\w+)", (folder / f"{module}.py").read_text(encoding="utf-8"), re.MULTILINE)
         assert {f"massmover.adapters.{module}.{name}" for name in classes} <= named
     assert "massmover.adapters.robustbench.model_cards" in named
+
+
+def test_the_standings_are_those_of_the_records(site: Path) -> None:
+    for archive in (ROOT / "docs/standings/runs").rglob("*.tar.xz"):
+        model, data = archive.name.removesuffix(".tar.xz"), archive.parent.name
+        with tarfile.open(archive) as run:
+            summary, manifest = (
+                json.load(run.extractfile(name) or io.BytesIO()) for name in ("summary.json", "manifest.json")
+            )
+            lines = (run.extractfile("records.jsonl") or io.BytesIO()).read().decode().splitlines()
+        page = (site / "standings" / f"{data}.html").read_text(encoding="utf-8")
+        row = page.partition(f'<a href="{model}/report.html">{model}</a>')[2].partition("</tr>")[0]
+        shown = [float(value) for value in re.findall(r'<td data-value="([^"]+)">', row)]
+        records = [json.loads(line) for line in lines]
+        images = {line["index"] for line in records}
+        for place, radius in enumerate(manifest["settings"]["radii"], start=1):
+            broken = {line["index"] for line in records if line["success"] and line["radius"] <= radius * (1 + 1e-9)}
+            assert shown[place] == pytest.approx(1 - len(broken) / len(images)), (model, radius)
+        assert shown[0] == pytest.approx(summary["clean_accuracy"])
+        assert (site / "standings" / data / model / "report.html").is_file()
 
 
 def test_comments_of_fields_stand_in_the_reference(site: Path) -> None:

@@ -12,7 +12,14 @@ ATTACKS = {
 }
 ADVERSARIES = ("ascent", "frank-wolfe", "sinkhorn", "wong")  # of adversarial training
 ARCHITECTURES = ("lenet", "mlp", "resnet8", "resnet20", "resnet18")
-BUNDLED = ("mnist-standard", "mnist-robust", "mnist-certified", "mnist-certified-far")
+BUNDLED = (
+    "mnist-standard",
+    "mnist-robust",
+    "mnist-robust-97",
+    "cifar10-robust",
+    "mnist-certified",
+    "mnist-certified-far",
+)
 RECIPES = (
     "standard",
     "paper",

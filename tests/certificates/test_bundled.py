@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-from importlib.resources import files
-
 import pytest
 import torch
 
@@ -23,10 +20,3 @@ def test_what_the_bundled_networks_prove_no_attack_breaks(digits: tuple[torch.Te
         assert int(proved.sum()) >= least
         broken = attack(model, images, labels, radius=pixels / 784, method="ascent", steps=30).success
         assert not bool((broken & proved).any())
-
-
-@pytest.mark.parametrize("name", CERTIFIED)
-def test_their_cards_tell_their_checksums(name: str) -> None:
-    folder = files("massmover").joinpath("bundled")
-    checksum = hashlib.sha256(folder.joinpath(f"{name}.safetensors").read_bytes()).hexdigest()
-    assert f"`{checksum}`" in folder.joinpath(f"{name}.md").read_text(encoding="utf-8")

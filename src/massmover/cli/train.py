@@ -42,7 +42,8 @@ def train_command(
     recipe: Annotated[
         str,
         typer.Option(
-            help="standard: no adversary; robust: plan ascent; paper: the published recipe; certified: with a proof "
+            help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that moves "
+            "together); paper: the published recipe; certified: with a proof "
             "(certified-far: for large radii; certified-colour: for photographs)."
         ),
     ] = "standard",

@@ -27,7 +27,12 @@ ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {
     "resnet20": resnet20,
     "resnet18": resnet18,
 }
-BUNDLED: Mapping[str, Callable[[], nn.Module]] = {"mnist-standard": lenet, "mnist-robust": lenet}
+BUNDLED: Mapping[str, Callable[[], nn.Module]] = {
+    "mnist-standard": lenet,
+    "mnist-robust": mlp,
+    "mnist-robust-97": mlp,
+    "cifar10-robust": resnet8,
+}
 CERTIFIED = ("mnist-certified", "mnist-certified-far")  # bundled too; their files say how large they are
 POTENTIALS = "potentials"  # the architecture of a certified network, whatever its size
 
@@ -45,8 +50,8 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-certified`, `mnist-certified-far`), which brings its
-      weights;
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-97`, `cifar10-robust`, `mnist-certified`,
+      `mnist-certified-far`), which brings its weights;
     - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified
       trains), which needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or
       inside a checkpoint;

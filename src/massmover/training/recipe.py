@@ -207,7 +207,7 @@ RECIPES = {
         clean_share=0.5,
     ),
     "robust-colour": Recipe(
-        epochs=14,
+        epochs=10,
         weight_decay=0.0,
         shift=0,
         mirror=True,
