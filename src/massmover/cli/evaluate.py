@@ -169,7 +169,7 @@ def evaluate(
         "ground": options.ground(ground),
         "normalisation": options.normalisation(normalisation),
         "power": options.power(power),
-        **options.coherence(scatter, width),
+        **options.coherence(scatter, width, attack=method),
     }
     mover, kept = options.backend(backend), options.save_examples(save_examples)
     from massmover.attacks.api import method_of  # needs torch: after all that can be refused without

@@ -14,7 +14,7 @@ import torch
 from massmover.ball import Balls
 from massmover.compiling import kernel, part
 from massmover.threads import in_parallel
-from massmover.transport.field import Bounds, Carried
+from massmover.transport.field import Bounds, Carried, room_in
 from massmover.types import Images
 
 ONE, NOTHING = np.float32(1.0), np.float32(0.0)
@@ -22,6 +22,7 @@ LEANEST, LEAST_MOBILE, BOLDEST = np.float32(12.0), np.float32(1e-6), np.float32(
 SPECK = np.float32(1e-30)
 SEARCH_SWEEPS, RESCALINGS = 1, 3  # as in `field`
 ARRIVED, MOBILE, PLANES = range(3)
+BATCHED = 6  # of the arrays of `Given`, those with an entry for each image
 
 
 class Given(NamedTuple):
@@ -32,6 +33,7 @@ class Given(NamedTuple):
     mass: Any  # (B, C, N)
     budget: Any  # (B,)
     weights: Any  # (B, C)
+    room: Any  # (B, C, N): what each pixel may hold
     least: Any  # (2, N)
     most: Any  # (2, N)
     costs: Any  # of every move of the window
@@ -50,7 +52,8 @@ class Answer(NamedTuple):
 
 def _given(field: torch.Tensor, smooth: torch.Tensor, balls: Balls) -> Given:
     bounds = Bounds.of(balls, dtype=torch.float32)
-    tensors = (field.float(), smooth.float(), balls.originals.float().flatten(2), balls.budget, balls.weights, *bounds)
+    mass, room = balls.originals.float().flatten(2), room_in(balls, dtype=torch.float32)
+    tensors = (field.float(), smooth.float(), mass, balls.budget, balls.weights, room, *bounds)
     arrays = [tensor.contiguous().numpy() for tensor in tensors]
     size = np.array([balls.window.rows, balls.window.columns, balls.originals.shape[-1], SEARCH_SWEEPS])
     return Given(*arrays, size)
@@ -70,8 +73,8 @@ def carried_numba(field: torch.Tensor, smooth: torch.Tensor, balls: Balls, avoid
     arrays = Answer(share, images.reshape(given.mass.shape), kept, cost, scatter)
 
     def work(some: slice) -> None:
-        parts, batched = np.empty(4, np.float32), (given.field, given.smooth, given.mass, given.budget, given.weights)
-        mine = Given(*(array[some] for array in batched), *given[5:])
+        parts = np.empty(4, np.float32)
+        mine = Given(*(array[some] for array in given[:BATCHED]), *given[BATCHED:])
         planes = np.zeros((PLANES, given.mass.shape[2]), np.float32)
         carry(mine, Answer(*(array[some] for array in arrays)), planes, parts)
 
@@ -87,7 +90,7 @@ def slope_numba(gradient: Images, field: torch.Tensor, avoided: torch.Tensor, ba
 
     def work(some: slice) -> None:
         parts = np.empty(4, np.float32)
-        climb(given.field[some], given.mass[some], slopes[some], lean[some], given[5:], answer[some], parts)
+        climb(given.field[some], given.mass[some], slopes[some], lean[some], given[BATCHED:], answer[some], parts)
 
     in_parallel(work, count=len(field))
     return rise
@@ -159,7 +162,7 @@ def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
             for _ in range(given.size[3]):
                 _let_arrive(given, answer, planes, parts, b, c)
                 for j in range(pixels):
-                    crowded = (planes[ARRIVED, j] - ONE) / (planes[MOBILE, j] + LEAST_MOBILE)
+                    crowded = (planes[ARRIVED, j] - given.room[b, c, j]) / (planes[MOBILE, j] + LEAST_MOBILE)
                     step = min(max(crowded, -BOLDEST), BOLDEST)
                     answer.avoided[b, c, j] = min(max(answer.avoided[b, c, j] + step, NOTHING), LEANEST)
             strayed = _let_arrive(given, answer, planes, parts, b, c)
@@ -167,7 +170,7 @@ def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
             mass += strayed[1]
             answer.cost[b] += strayed[2] * given.weights[b, c]
             for j in range(pixels):
-                answer.images[b, c, j] = min(planes[ARRIVED, j], ONE)
+                answer.images[b, c, j] = min(planes[ARRIVED, j], given.room[b, c, j])
         answer.scatter[b] = np.sqrt(stray / max(mass, 1e-30))
 
 
