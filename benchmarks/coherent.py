@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,24 +23,21 @@ def step_ratio(name: str, model: nn.Module, images: Tensor, labels: Tensor, *, r
     """Whole steps, and what they take beside the classifier's forward and backward pass; nobody leaves early."""
     plain, led = PlanAscent(steps=STEPS, confidence=math.inf), CoherentAscent(steps=STEPS, confidence=math.inf)
     scattered = Problem(WassersteinBall(radius).around(images), labels)
-    tasks = {
+    tasks: dict[str, Callable[[], object]] = {
         "classifier": lambda: [scattered.slope(model, images, loss="cross-entropy") for _ in range(STEPS)],
         "plain": lambda: plain.climb(model, scattered, start=torch.zeros_like(images)),
     }
     nowhere = torch.zeros(len(images), 2, images[0, 0].numel())
     for width in (None, 9):
         together = Problem(WassersteinBall(radius, scatter=0.05, width=width).around(images), labels)
-        fields = fields_of(together)
-        tasks[f"width {width}"] = lambda problem=together, fields=fields: led.climb(
-            model, problem, fields, start=nowhere
-        )
+        tasks[f"width {width}"] = partial(led.climb, model, together, fields_of(together), start=nowhere)
     seconds = {task: value.processor / STEPS / len(images) for task, value in timed(tasks, rounds=3).items()}
     asked = seconds["classifier"]
     for task in list(tasks)[2:]:
         print(
-            f"{name}, radius {radius}, {task}: a coherent step takes {1e6 * seconds[task]:.0f} us an image, a plain one "
-            f"{1e6 * seconds['plain']:.0f}: ratio {seconds[task] / seconds['plain']:.2f}; without the classifier's "
-            f"{1e6 * asked:.0f} us {(seconds[task] - asked) / (seconds['plain'] - asked):.2f}"
+            f"{name}, radius {radius}, {task}: a coherent step takes {1e6 * seconds[task]:.0f} us an image, "
+            f"a plain one {1e6 * seconds['plain']:.0f}: ratio {seconds[task] / seconds['plain']:.2f}; "
+            f"without the classifier's {1e6 * asked:.0f} us {(seconds[task] - asked) / (seconds['plain'] - asked):.2f}"
         )
 
 

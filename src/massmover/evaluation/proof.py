@@ -319,7 +319,7 @@ def _checked_stray(moves: Moves, x: _Units, free: NDArray[np.bool_] | None, clai
     """What the moves stray from a smooth field, rounded up; refuted where that is more than is claimed."""
     stray = _stray(moves, x, free, claim.width)
     assert claim.scatter is not None
-    if stray > math.hypot(claim.scatter * (1 + claim.tolerance), STRAY_SLACK):
+    if stray > math.hypot(claim.scatter * (1 + claim.tolerance), STRAY_SLACK) * (1 + 2 * STRAY_SUMS):
         raise _WrongProofError(
             f"scatter: mass strays {stray:.10g} pixels from the nearest smooth field; {claim.scatter:.10g} is claimed"
         )

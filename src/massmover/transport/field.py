@@ -220,7 +220,7 @@ def _strayed(reached: Corners, x: Tensor, parts: Tensor, smooth: Tensor) -> PerI
 
 
 class Led(NamedTuple):
-    """A displacement field for each image, (B, 2, N): a smooth part and a rest, and how much full pixels are avoided."""
+    """A displacement field for each image, (B, 2, N): smooth part and rest, and how much full pixels are avoided."""
 
     smooth: Tensor
     stray: Tensor
@@ -296,7 +296,8 @@ def _written(led: Led, balls: Balls) -> Kept:
     mass = flat.unsqueeze(2) * _parts(reached, avoided)  # (B, C, 4, N)
     grid = mass.new_zeros(*mass.shape[:2], len(window.offsets), mass.shape[-1])
     grid.scatter_add_(2, _move_places(reached, balls).unsqueeze(1).expand_as(mass), mass)
-    flows = grid[:, :, _grid_places(window.rows, window.columns, device=grid.device)].unflatten(-1, x.shape[-2:])
+    flows = grid[:, :, _grid_places(window.rows, window.columns, device=grid.device)]
+    flows = flows.view(*flows.shape[:3], *x.shape[-2:])
     if balls.closed is not None:
         flows = flows * gather((~balls.closed).to(flows.dtype), window=window)
     moving = flows[:, :, 1:].contiguous()
