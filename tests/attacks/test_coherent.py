@@ -249,22 +249,23 @@ def coherent_optimum(image: Tensor, slope: Tensor, ball: WassersteinBall, cell: 
     return float(-found.fun - a @ x)
 
 
-CELLS = [(-1, -1), (-1, 0), (0, -1), (0, 0)]
-
-
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(("radius", "scatter"), [(0.3, 0.1), (0.3, 0.3), (0.8, 0.05)])
 def test_a_linear_classifier_is_climbed_to_the_linear_programme(radius: float, scatter: float) -> None:
-    """Of the best programme over the four cells around no move the attack, whose s is its own, gains at least 95 %."""
-    images = framed(2, size=9, batch=3, border=1)
-    slope = torch.randn(1, 1, 9, 9, generator=torch.Generator().manual_seed(8))
+    """On images of one row, where a pixel's mean leaves no choice of how it splits, the attack gains at least 95 %.
+
+    Of the best programme over the two cells around no move; the attack's vector is its own.
+    """
+    images = torch.zeros(3, 1, 1, 40)
+    images[..., 2:-2] = 0.6 * torch.rand(3, 1, 1, 36, generator=torch.Generator().manual_seed(2))
+    slope = torch.randn(1, 1, 1, 40, generator=torch.Generator().manual_seed(8))
     ball = WassersteinBall(radius, window=3, scatter=scatter)
     model, labels = Linear(slope, offset=-1e3), torch.zeros(3, dtype=torch.int64)
     found = attack(model, images, labels, ball=ball, method=PlanAscent(steps=100))
     assert_inside(images, found, ball)
     gains = ((found.images - images).double() * slope.double()).sum(dim=(1, 2, 3))
     for image, gain in zip(images, gains.tolist(), strict=True):
-        optimum = max(coherent_optimum(image, slope, ball, cell) for cell in CELLS)
+        optimum = max(coherent_optimum(image, slope, ball, cell) for cell in [(0, -1), (0, 0)])
         assert gain >= 0.95 * optimum
         assert gain <= best_gain(image, slope, ball.moves(image), radius) * (1 + 1e-6)
 

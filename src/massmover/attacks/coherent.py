@@ -222,7 +222,7 @@ def candidates(problem: Problem, *, most: int, seed: int = 0) -> list[Tensor]:
     found = [
         torch.tensor(move, dtype=like.dtype, device=like.device).view(2, 1).expand_as(like)
         for move in window.offsets
-        if window.cost(*move) <= radius * (1 + 1e-9)
+        if window.cost(*move) <= max(radius * (1 + 1e-9), window.cost(1, 1))  # of what is too far a share is taken
     ]
     if balls.coherence.width is not None:
         found += bent(*problem.images.shape[-2:], radius=radius, like=like)

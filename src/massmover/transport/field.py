@@ -265,7 +265,7 @@ def _inside(led: Led, balls: Balls) -> Kept:
         more = 1.0 if attempt < PROPORTIONAL else 0.5
         whole[open_] *= torch.where(cheaper < 1, 0.9999 * cheaper, 1.0)
         whole[open_] *= 1.0 if attempt < STRAY_FIRST else closer.clamp_min(0.5) * more
-        stray[open_] *= torch.where(closer < 1, 0.98 * closer.square(), 1.0)
+        stray[open_] *= torch.where(closer < 1, closer * (0.9999 if attempt == 0 else 0.98 * closer), 1.0)
     return best
 
 
