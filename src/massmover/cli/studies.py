@@ -372,7 +372,7 @@ def coherent_study(lesson: Lesson, *, progress: Progress, out: Path, epochs: int
     console.print(
         f"{len(subject.images)} test images, {attacked} of them under attack; trained for {epochs} epochs on "
         f"{len(lesson.training)} images without shifts or turns.\n"
-        f"{escape(best)} does best on {len(lesson.held_out.images)} held-out training images.\n"
+        f"*: {escape(best)} does best on {len(lesson.held_out.images)} held-out training images.\n"
         f"{sum(outcome.unproved for outcome in found)} successes of the attacks have no proof and are not counted."
     )
     place = draw_coherent(
@@ -401,18 +401,20 @@ def coherent_study(lesson: Lesson, *, progress: Progress, out: Path, epochs: int
 
 
 def print_coherent(found: Sequence[Outcome], printed: Mapping[str, Mapping[str, float]], *, best: str) -> None:
-    """One line per condition: every network, then the paper's two."""
-    table = narrow_table("percent right, by what a network was trained against")
+    """One line per condition: every network, then the paper's two; what the letters of networks mean below."""
+    letters = [chr(ord("a") + number) for number in range(len(found))]
+    table = narrow_table("percent right")
     table.add_column("", no_wrap=True)
-    for outcome in found:
-        name = outcome.model.replace(", ", ",\n") + (" *" if outcome.model == best else "")
-        table.add_column(escape(name), justify="right", no_wrap=True)
+    for letter, outcome in zip(letters, found, strict=True):
+        table.add_column(f"{letter}{'*' if outcome.model == best else ''}", justify="right", no_wrap=True)
     for model in printed:
         table.add_column(f"{model},\nprinted", justify="right", no_wrap=True, style="dim")
     for name in (*CONDITIONS, *ATTACKS):
         ours = [f"{({**outcome.test, **outcome.attacked})[name]:.1f}" for outcome in found]
         table.add_row(name, *ours, *(f"{row[name]:.1f}" if name in row else "" for row in printed.values()))
     console.print(table)
+    for letter, outcome in zip(letters, found, strict=True):
+        console.print(f"{letter}: trained against {escape(outcome.model)}")
 
 
 STUDIES: Mapping[str, Callable[..., dict[str, Any]]] = {

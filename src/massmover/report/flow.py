@@ -1,8 +1,9 @@
-"""Where the mass of an example goes: all moves of its plan, their field as arrows, and the moves as the page flies them."""
+"""Where the mass of an example goes: the moves of its plan, their field as arrows, and moves packed to fly."""
 
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -20,9 +21,10 @@ Array = NDArray[Any]
 ACROSS = 14  # arrows along the longer side of an image, at most
 DIRECTIONS = 12  # colours of arrows
 LEAST = 0.02  # of the longest arrow: shorter ones are dots
+MOST = 0.8  # of the arrows
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # by which short movements are drawn longer
 SHARPEST = 112  # pixels a side of the image under the arrows
-MOST_FLYING = 1500  # moves of an example that fly; the rest of the change fades in
+MOST_FLYING = 600  # moves of an example that fly; the rest of the change fades in
 LEVELS = 255  # that the mass of a flying move may have
 FARTHEST = 127  # rows or columns that fit a byte
 LAST_SOURCE = (1 << 24) - 1  # that three bytes hold
@@ -79,9 +81,10 @@ def field_of(original: Array, moves: Array) -> Field:
 
 
 def factor_of(field: Field) -> int:
-    """By how much arrows are drawn longer than mass moves, so that the longest is about as long as a cell and a half."""
-    longest = float(np.hypot(*field.step.T).max(initial=0.0))
-    fitting = [factor for factor in FACTORS if factor * longest <= 1.5 * field.cell]
+    """By how much arrows are drawn longer than mass moves: most no longer than a cell, the longest than three."""
+    lengths = np.hypot(*field.step.T)
+    longest, most = float(lengths.max(initial=0.0)), float(np.quantile(lengths, MOST)) if len(lengths) else 0.0
+    fitting = [factor for factor in FACTORS if factor * most <= field.cell and factor * longest <= 3 * field.cell]
     return fitting[-1] if fitting and longest > 0 else 1
 
 
@@ -94,7 +97,7 @@ def drawn(adversarial: Array, field: Field, *, title: str) -> Markup:
     for (row, column), (down, right), length in zip(field.place, field.step, lengths, strict=True):
         if length > LEAST * lengths.max():
             x, y = column + 0.5, row + 0.5
-            turn = int(round(math.atan2(down, right) / math.tau * DIRECTIONS)) % DIRECTIONS
+            turn = round(math.atan2(down, right) / math.tau * DIRECTIONS) % DIRECTIONS
             corners = arrow_corners((x, y), (x + factor * right, y + factor * down), thick=0.22 * field.cell)
             shapes.setdefault(turn, []).append(_closed(corners))
     faded = element("image", href=picture(small(adversarial)), width=width, height=height, class_="faded")
@@ -143,7 +146,7 @@ def packed(moves: Array, *, shape: tuple[int, ...]) -> str:
 def _closed(corners: list[tuple[float, float]]) -> str:
     """A closed path through points, written short: the first as it is, the others by how far they lie from the last."""
     points = [(round(x, 2), round(y, 2)) for x, y in corners]
-    steps = [(now[0] - last[0], now[1] - last[1]) for last, now in zip(points[:-1], points[1:], strict=True)]
+    steps = [(now[0] - last[0], now[1] - last[1]) for last, now in itertools.pairwise(points)]
     return f"M{_pair(points[0])}l{' '.join(map(_pair, steps))}z"
 
 

@@ -79,6 +79,7 @@ FAMILIES = {  # by the first word of a condition: what its amount is
     "scattered": "scattered attack, radius in pixels",
     "coherent": "coherent attack, radius in pixels",
 }
+UNCHANGED = {"blur": 1.0}  # the amount that changes nothing, where it is not 0
 
 
 def draw_coherent(
@@ -120,6 +121,6 @@ def style_of(model: str) -> dict[str, str]:
 
 def amounts_of(row: Mapping[str, float], family: str) -> list[tuple[float, float]]:
     """Accuracy by amount of one family of conditions, from no change at all."""
-    start = [(0.0, row[CLEAN])] if CLEAN in row else []
+    start = [(UNCHANGED.get(family, 0.0), row[CLEAN])] if CLEAN in row else []
     named = [(name.split(), value) for name, value in row.items()]
     return start + [(float(words[1].rstrip("°")), value) for words, value in named if words[0] == family]
