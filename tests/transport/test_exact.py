@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from dense import cost_matrix
 from massmover.transport import exact
-from massmover.transport.exact import distance_bounds, exact_distance
+from massmover.transport.exact import Array, distance_bounds, exact_distance
 from massmover.types import MassmoverError
 from scenes import grounds, random_images, seeds
 
@@ -125,6 +125,60 @@ def test_a_radius_far_from_the_distance_takes_one_solution(
     assert 1 <= len(calls) <= most
     distance_bounds(pair[:1], pair[1:], threads=1)
     assert len(calls) >= 3  # the optimum itself takes more than one
+
+
+def specked(seed: int) -> tuple[Array, Array]:
+    """An image with a few heavy moves, and a speck of change in every pixel, as rounding makes it."""
+    generator = np.random.default_rng(seed)
+    before = generator.uniform(0.4, 0.6, (1, 1, 20, 20))
+    specks = generator.normal(0, 1e-6, before.shape)
+    after = before + specks - specks.mean()
+    for _ in range(5):
+        (y, x), (dy, dx) = generator.integers(4, 16, 2), generator.integers(-3, 4, 2)
+        after[0, 0, y, x] -= 0.05
+        after[0, 0, y + dy, x + dx] += 0.05
+    return before, after
+
+
+def specked_problem(seed: int) -> tuple[tuple[Array, Array, Any, Any], float]:
+    """What travels between the two, as the sparse path takes it, and how much mass that is."""
+    before, after = (image[0, 0] for image in specked(seed))
+    more, less = np.clip(before - after, 0, None), np.clip(after - before, 0, None)
+    masses = more[more > 0] / more.sum(), less[less > 0] / less.sum()
+    return (*masses, np.argwhere(more > 0), np.argwhere(less > 0)), float(more.sum())
+
+
+@pytest.mark.parametrize("ground", ["euclidean", "manhattan", "chebyshev"])
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_heavy_pixels_bound_the_distance_from_below_and_closely(ground: Any, power: float) -> None:
+    for seed in range(6):
+        problem, mass = specked_problem(seed)
+        bound = exact._heavy_bound(*problem, ground=ground, power=power) * mass
+        before, after = specked(seed)
+        truth = exact_distance(before, after, ground=ground, power=power).item() * before.sum()
+        assert 0.99 * truth <= bound <= truth * (1 + 1e-12)
+
+
+def test_heavy_pixels_say_nothing_where_they_are_many_or_the_cost_is_no_metric() -> None:
+    problem, _ = specked_problem(0)
+    assert exact._heavy_bound(*problem, ground="euclidean", power=2.0) == 0.0
+    even = (np.full_like(problem[0], 1 / len(problem[0])), np.full_like(problem[1], 1 / len(problem[1])))
+    assert exact._heavy_bound(*even, *problem[2:], ground="euclidean", power=1.0) == 0.0
+
+
+def test_heavy_pixels_settle_what_is_outside_before_any_pair_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = specked(1)
+    truth = exact_distance(before, after).item()
+    monkeypatch.setattr(exact, "DENSE_ARCS", 0)
+    bounds = distance_bounds(before, after)
+    assert bounds.exact.all() and bounds.upper[0] == pytest.approx(truth, rel=1e-9)
+
+    def priced(*_: Any, **__: Any) -> Any:
+        raise AssertionError("pairs were priced")
+
+    monkeypatch.setattr(exact, "_profitable_arcs", priced)
+    found = distance_bounds(before, after, radius=0.9 * truth)
+    assert 0.9 * truth < found.lower[0] <= truth
 
 
 def test_each_image_has_its_radius_and_no_other_shape_is_taken() -> None:

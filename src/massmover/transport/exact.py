@@ -27,7 +27,10 @@ Array = NDArray[np.float64]
 _Interval = tuple[float, float]
 
 DENSE_ARCS = 100_000  # above this many arcs the sparse path is faster, and its bounds prove themselves
-SHORT_MOVES = 3  # the sparse path starts with moves of up to this many rows and columns
+SHORT_MOVES = 2  # the sparse path starts with moves of up to this many rows and columns; with 3, 1.5 times the time
+HEAVY = 0.97  # of the mass that travels: what the heaviest pixels carry that are measured first
+HEAVY_ARCS = 4_000_000  # at most between them, and
+HEAVY_SHARE = 0.01  # of all arcs at most: or the rest is measured at once
 ROUNDS = 60  # of adding arcs, before bounds are returned instead of the optimum
 NEARLY = 0.01  # relative gap below which the duals tell which arcs matter
 SLACK = 0.5  # reduced cost, in pixels for power 1, up to which an arc then stays
@@ -206,15 +209,16 @@ def _sparse_narrowing(
 ) -> Iterator[_Interval]:
     """Solve on few arcs, price all pairs, add the arcs that would pay, and repeat.
 
-    Once the bounds nearly agree, arcs far from paying are left out, once. Those that carry mass have reduced cost 0 and
-    stay, so the upper bound cannot rise, and whatever was left out is priced again like any other pair.
+    The heaviest pixels give a first lower bound, where they are few. Once the bounds nearly agree, arcs far from paying
+    are left out, once. Those that carry mass have reduced cost 0 and stay, so the upper bound cannot rise, and whatever
+    was left out is priced again like any other pair.
     """
     from scipy.sparse import coo_matrix
 
     arcs = np.unique(np.concatenate([_short_arcs(sources, targets), _corner_arcs(a, b)]))
     lower, upper, thinned = 0.0, math.inf, False
     u, v, lift = np.zeros(len(a)), np.zeros(len(b)), 1.0
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         rows, columns = np.divmod(arcs, len(b))
         costs = _ground_cost(sources[rows], targets[columns], ground=ground, power=power)
         # What an arc costs beyond the last duals says the same of plans, and halves the simplex's time; lifted above 0,
@@ -225,6 +229,9 @@ def _sparse_narrowing(
             return
         upper = min(upper, solved.cost - lift + float(a @ u + b @ v))
         yield lower, upper
+        if turn == 0:
+            lower = _heavy_bound(a, b, sources, targets, ground=ground, power=power)
+            yield min(lower, upper), upper
         u, v = u + solved.u - lift, v + solved.v
         missing, deficit = _profitable_arcs(u, v, sources, targets, ground=ground, power=power)
         lower = max(lower, float(a @ (u - deficit) + b @ v))  # lowering u by its worst deficit makes the duals feasible
@@ -235,6 +242,37 @@ def _sparse_narrowing(
         if not thinned and upper - lower <= NEARLY * upper:
             arcs, thinned = arcs[costs - u[rows] - v[columns] <= SLACK], True
         arcs = np.unique(np.concatenate([arcs, missing]))
+
+
+def _heavy_bound(
+    a: Array, b: Array, sources: NDArray[np.int64], targets: NDArray[np.int64], *, ground: Ground, power: float
+) -> float:
+    """A lower bound from the few pixels that carry nearly all the mass; 0 where they are not few.
+
+    Long attacks change some hundred pixels, and rounding changes all others by a speck. Specks hardly cost anything,
+    yet their duals take far longer to find than those of the heavy pixels. Where the cost is a metric, the lowest of
+    any cones, one over each target and as high there as minus its dual, is a price of mass that differs between two
+    pixels by no more than the way costs: what it says of all the mass bounds the distance from below (Kantorovich).
+    """
+    heavy, target = _heaviest(a), _heaviest(b)
+    few = len(heavy) * len(target)
+    if power > 1 or few > min(HEAVY_ARCS, HEAVY_SHARE * len(a) * len(b)):
+        return 0.0
+    apart = _ground_cost(sources[heavy, None], targets[target][None], ground=ground, power=power)
+    solved = _simplex(a[heavy] / a[heavy].sum(), b[target] / b[target].sum(), apart)
+
+    def price(pixels: NDArray[np.int64]) -> Array:
+        parts = np.array_split(pixels, 1 + len(target) * len(pixels) // HEAVY_ARCS)
+        cones = (_ground_cost(part[:, None], targets[target][None], ground=ground, power=power) for part in parts)
+        return np.concatenate([(cone - solved.v).min(axis=1) for cone in cones])
+
+    return max(float(a @ price(sources) - b @ price(targets)), 0.0)
+
+
+def _heaviest(masses: Array) -> NDArray[np.int64]:
+    """The fewest pixels that carry HEAVY of the mass."""
+    order = np.argsort(-masses)
+    return order[: int(np.searchsorted(np.cumsum(masses[order]), HEAVY * masses.sum())) + 1]
 
 
 def _short_arcs(sources: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
