@@ -58,12 +58,14 @@ def subject_of(data: str, *, model: str | None, weights: Path | None, count: int
     if count < 1:
         raise MassmoverError(f"--count is {count}: at least 1 image is needed")
     chosen = images.subset(0, min(count, len(images)))
-    name = model or ("lenet" if weights is not None else "mnist-standard")
+    victim = "cifar10-robust" if data == "cifar10" else "mnist-standard"
+    name = model or ("lenet" if weights is not None else victim)
     channels = images.images.shape[1]
-    if (name == "lenet" or name in BUNDLED) and tuple(images.images.shape[1:]) != (1, 28, 28):
+    reads_digits = name in ("lenet", "mlp") or (name in BUNDLED and name != "cifar10-robust")
+    if reads_digits and tuple(images.images.shape[1:]) != (1, 28, 28):
         raise MassmoverError(
             f"{name} takes digits of 1x28x28, and {data} has {channels} channels of "
-            f"{images.images.shape[2]}x{images.images.shape[3]}: pass --model and --weights of a classifier for them"
+            f"{images.images.shape[2]}x{images.images.shape[3]}: pass --model (and --weights) of a classifier for them"
         )
     return Subject(
         model=load_model(name, weights=weights, tell=say),
