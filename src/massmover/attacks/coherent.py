@@ -67,7 +67,7 @@ class Furthest(NamedTuple):
     def put(self, index: Tensor, part: Furthest) -> None:
         """Write what was found for some of the images."""
         for whole, own in zip(self, part, strict=True):
-            whole[index] = own
+            whole[index] = own.to(whole)
 
 
 @dataclass(frozen=True)
