@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks import ascent, backends, certificates, judge, sinkhorn, training
+from benchmarks import ascent, backends, certificates, coherent, judge, sinkhorn, training
 
 
 def main() -> None:
     """Run everything."""
-    for part in (ascent, backends, sinkhorn, judge, training, certificates):
+    for part in (ascent, coherent, backends, sinkhorn, judge, training, certificates):
         print(f"== {part.__name__.removeprefix('benchmarks.')}: {(part.__doc__ or '').splitlines()[0]}", flush=True)
         part.main()
 

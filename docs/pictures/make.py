@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 import massmover
 from massmover.attacks.ascent import PlanAscent
 from massmover.data import load
+from massmover.evaluation.proof_maker import proving_moves
 from massmover.models import CertifiedNetwork, load_model
+from massmover.report.flow import all_moves, field_of
 from massmover.transport.plan import Plan
 
 DIGITS = (0, 1, 2, 4)  # of the bundled sample: a seven, a two, a one, a four
@@ -25,7 +28,13 @@ def main(folder: Path) -> None:
     """Write all pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    for name, draw in (("moves", moves), ("plan", plan), ("radii", radii), ("potential", potential)):
+    for name, draw in (
+        ("moves", moves),
+        ("plan", plan),
+        ("radii", radii),
+        ("potential", potential),
+        ("coherent", coherent),
+    ):
         figure = draw()
         figure.savefig(folder / f"{name}.png", dpi=100, bbox_inches="tight", metadata={"Software": None})
 
@@ -132,6 +141,48 @@ def potential() -> Figure:
     right.legend(fontsize=8)
     left.title.set_fontsize(10)
     right.title.set_fontsize(10)
+    return figure
+
+
+THREATS = {
+    "may scatter": massmover.WassersteinBall(1.0),
+    "bends over 14 pixels": massmover.WassersteinBall(1.0, window=9, scatter=0.05, width=14),
+    "one vector": massmover.WassersteinBall(4.0, window=9, scatter=0.05),
+}
+ARROWS: dict[str, Any] = {"cmap": "hsv", "clim": (-math.pi, math.pi), "edgecolor": "black", "linewidth": 0.4}
+ARROWS |= {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.012}  # as long as mass moves
+
+
+def coherent() -> Figure:
+    """The same digits under attacks whose mass scatters, bends together, moves by one vector; arrows say where."""
+    model, images, labels = victim()
+    figure = Figure(figsize=(2.1 * (1 + len(THREATS)), 2.15 * len(images)), layout="constrained")
+    grid = figure.subplots(len(images), 1 + len(THREATS))
+    for row, image in enumerate(images):
+        show(grid[row, 0], image[0])
+    grid[0, 0].set_title("original", fontsize=10)
+    for column, (title, ball) in enumerate(THREATS.items(), start=1):
+        found = massmover.attack(model, images, labels, ball=ball, method="ascent")
+        grid[0, column].set_title(f"radius {ball.radius:g}: {title}", fontsize=10)
+        with torch.no_grad():
+            answers = model(found.images).argmax(dim=1).tolist()
+        for row, answer in enumerate(answers):
+            axes, picture = grid[row, column], images[row].numpy()
+            show(axes, found.images[row, 0])
+            proof = proving_moves(found.plan, images, row)
+            field = field_of(picture, all_moves(proof, np.zeros((0, 6)), shape=picture.shape))
+            (down, right), (y, x) = field.step.T, field.place.T
+            axes.quiver(
+                x,
+                y,
+                right,
+                down,
+                np.arctan2(down, right),
+                **ARROWS,
+            )
+            axes.set(xlim=(-0.5, 27.5), ylim=(27.5, -0.5))
+            right_answer = answer == int(labels[row])
+            axes.set_xlabel(f"“{answer}”", fontsize=9, color="black" if right_answer else ORANGE)
     return figure
 
 

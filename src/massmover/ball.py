@@ -154,6 +154,12 @@ class Balls:
     def __len__(self) -> int:
         return len(self.originals)
 
+    @property
+    def coherent(self) -> bool:
+        """Whether scatter is bounded in earnest: no plan scatters by more than the longest move of its window."""
+        longest = math.hypot(self.window.rows, self.window.columns)
+        return self.coherence is not None and self.coherence.scatter < longest
+
     def select(self, index: Tensor | slice) -> Balls:
         """The balls of some of the images."""
         return replace(

@@ -176,6 +176,12 @@ def check_mask(mask: Tensor, images: Images) -> Images:
         ) from None
 
 
+def check_low_pass(deviation: object) -> None:
+    """Raise unless a filter's standard deviation is a number of pixels, or 0 for none."""
+    if isinstance(deviation, bool) or not isinstance(deviation, (int, float)) or not 0 <= deviation < math.inf:
+        raise MassmoverError(f"low_pass is {deviation!r}: give 0 pixels or more, such as 1.0")
+
+
 def check_settings(value: object, *, whole: Mapping[str, int], positive: Sequence[str] = ()) -> None:
     """Raise unless some fields of a value are whole numbers from a least one on, and others positive numbers."""
     kind = type(value).__name__

@@ -10,6 +10,7 @@ ATTACKS = {
     "sinkhorn": "pgd:SinkhornAttack",
     "wong": "pgd:wong",
 }
+COHERENT = ("auto", "ascent")  # those that can bound how much mass scatters
 ADVERSARIES = ("ascent", "frank-wolfe", "sinkhorn", "wong")  # of adversarial training
 ARCHITECTURES = ("lenet", "mlp", "resnet8", "resnet20", "resnet18")
 BUNDLED = ("mnist-standard", "mnist-robust", "mnist-certified", "mnist-certified-far")

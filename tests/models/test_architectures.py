@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
-from massmover.models import lenet, resnet18, resnet20
+from massmover.models import lenet, mlp, resnet8, resnet18, resnet20
 from massmover.models.architectures import ZeroPadShortcut
 
 
@@ -31,8 +33,13 @@ def test_lenet_maps_digits_to_ten_scores() -> None:
     assert count_parameters(lenet()) == 166_406
 
 
-@pytest.mark.parametrize(("build", "parameters"), [(resnet20, 269_722), (resnet18, 11_173_962)])
-def test_residual_networks_have_the_published_size(build: type[nn.Module], parameters: int) -> None:
+def test_mlp_maps_digits_to_ten_scores_and_fits_in_three_megabytes() -> None:
+    assert mlp()(torch.rand(3, 1, 28, 28)).shape == (3, 10)
+    assert 4 * count_parameters(mlp()) < 3e6
+
+
+@pytest.mark.parametrize(("build", "parameters"), [(resnet8, 309_322), (resnet20, 269_722), (resnet18, 11_173_962)])
+def test_residual_networks_have_their_size(build: type[nn.Module], parameters: int) -> None:
     model = build().eval()
     assert count_parameters(model) == parameters
     with torch.no_grad():
@@ -44,21 +51,25 @@ def test_resnet20_has_twenty_layers_with_weights() -> None:
     assert len(layers) == 20
 
 
-@pytest.mark.parametrize("build", [resnet20, resnet18])
+@pytest.mark.parametrize("build", [resnet8, resnet20, resnet18])
 def test_the_number_of_classes_can_be_chosen(build: type[nn.Module]) -> None:
     with torch.no_grad():
         assert build(classes=7).eval()(torch.rand(1, 3, 32, 32)).shape == (1, 7)
 
 
-def test_stages_halve_the_resolution() -> None:
-    model = resnet20().eval()
+@pytest.mark.parametrize(
+    ("build", "wanted"),
+    [(resnet20, [(16, 32, 32), (32, 16, 16), (64, 8, 8)]), (resnet8, [(32, 16, 16), (64, 8, 8), (128, 4, 4)])],
+)
+def test_stages_halve_the_resolution(build: Callable[[], nn.Module], wanted: list[tuple[int, int, int]]) -> None:
+    model = build().eval()
     stages = model.get_submodule("stages")
     features = model.get_submodule("stem")(torch.rand(1, 3, 32, 32))
     shapes = []
     for stage in stages.children():
         features = stage(features)
         shapes.append(tuple(features.shape[1:]))
-    assert shapes == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    assert shapes == wanted
 
 
 def test_the_shortcut_without_weights_keeps_pixels_and_adds_zeros() -> None:
@@ -70,8 +81,9 @@ def test_the_shortcut_without_weights_keeps_pixels_and_adds_zeros() -> None:
     assert not shortened[:, 6:].any()
 
 
-def test_gradients_reach_the_image_through_every_network() -> None:
+@pytest.mark.parametrize("build", [resnet8, resnet20, resnet18])
+def test_gradients_reach_the_image_through_every_network(build: Callable[[], nn.Module]) -> None:
     image = torch.rand(1, 3, 32, 32, requires_grad=True)
-    (gradient,) = torch.autograd.grad(resnet20().eval()(image).sum(), image)
+    (gradient,) = torch.autograd.grad(build().eval()(image).sum(), image)
     assert torch.isfinite(gradient).all()
     assert gradient.any()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
 
 from massmover import MassmoverError, exact_distance
-from massmover.natural import PUBLISHED, Blur, Perturbation, Rotation, Translation
+from massmover.natural import PUBLISHED, Blur, Elastic, Perturbation, Rotation, Translation
 from scenes import random_images, seeds
 
 
@@ -161,3 +161,50 @@ def test_without_kornia_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(MassmoverError, match=r"kornia.*massmover\[natural\]"):
         Blur(3)(torch.zeros(1, 1, 8, 8), random=dice())
+
+
+def field_by_ramps(perturbation: Elastic, *, side: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The field that bends an image, read off where two ramps end up: (2, side, side), right and down."""
+    ramp = torch.linspace(0, 1, side, dtype=torch.float64)
+    ramps = torch.stack([ramp.expand(side, side), ramp.unsqueeze(1).expand(side, side)]).unsqueeze(0)  # (1, 2, S, S)
+    moved = perturbation(ramps, random=dice(seed))
+    return ((moved - ramps)[0] * (side - 1)).numpy()
+
+
+def test_an_elastic_field_is_blurred_noise_of_the_length_asked_for() -> None:
+    side, sigma, pixels = 40, 3.0, 0.8
+    field = field_by_ramps(Elastic(pixels, sigma=sigma), side=side)
+    noise = dice().uniform(-1, 1, (1, 2, side, side))[0]
+    smooth = np.stack([gaussian_filter(part, sigma, mode="constant", truncate=4.0) for part in noise])
+    wanted = pixels * smooth / np.sqrt((smooth**2).sum(axis=0).mean())
+    inner = (slice(None), slice(4, -4), slice(4, -4))  # at the edge black comes in
+    assert np.abs(field - wanted)[inner].max() < 1e-3
+    assert np.sqrt((wanted**2).sum(axis=0).mean()) == pytest.approx(pixels)
+
+
+def test_no_elastic_deformation_changes_nothing_and_more_moves_mass_farther() -> None:
+    images = framed(height=20, width=16, border=5)
+    assert torch.allclose(Elastic(0)(images, random=dice()), images, atol=1e-6)
+    far = [
+        float(exact_distance(images, _scaled(images, Elastic(amount)(images, random=dice()))).mean())
+        for amount in (0.5, 1, 2)
+    ]
+    assert far == sorted(far) and far[0] > 0.1
+
+
+def _scaled(images: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    return moved * (images.sum(dim=(1, 2, 3)) / moved.sum(dim=(1, 2, 3))).view(-1, 1, 1, 1)
+
+
+def test_an_elastic_deformation_depends_on_its_image_alone() -> None:
+    images = random_images(3, batch=3, channels=1, height=12, width=10)
+    together = Elastic(1.5)(images, random=dice())
+    random = dice()
+    alone = torch.cat([Elastic(1.5)(image.unsqueeze(0), random=random) for image in images])
+    assert torch.allclose(together, alone, atol=1e-6) and not torch.allclose(together, images, atol=1e-2)
+
+
+@pytest.mark.parametrize("settings", [{"pixels": -1}, {"pixels": float("nan")}, {"pixels": 1, "sigma": 0}])
+def test_an_elastic_deformation_that_is_none_is_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(MassmoverError, match="such as"):
+        Elastic(**settings)

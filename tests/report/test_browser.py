@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from test_flow import with_proofs
 from test_page import certified_run, finished_run
 from test_standings import stronger_run
 
+from massmover.evaluation.store import RunFolder
 from massmover.report import write_page
 from massmover.report.standings import write_standings
 
@@ -68,11 +71,12 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_page([finished_run(folder / "one"), other, *[other] * 6], folder / "page.html").as_uri()
 
 
-def show(browser: Any, address: str, *, width: int, dark: bool = False) -> None:
+def show(browser: Any, address: str, *, width: int, dark: bool = False, calm: bool = False) -> None:
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    motion = {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme, motion]})
     browser.get("about:blank")  # else an address that differs in its last part alone is not loaded again
     browser.get(address)
 
@@ -172,7 +176,7 @@ def test_the_pointer_says_what_it_is_over_and_swaps_pictures(browser: Any, addre
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", swap)
     hidden = "return getComputedStyle(arguments[0].querySelector('.below')).transitionProperty"
     assert browser.execute_script(hidden, swap) == "opacity"
-    arrows = browser.find_elements("css selector", ".plan .arrow")
+    arrows = browser.find_elements("css selector", ".plan .arrow.tip")
     assert len(arrows) == 3
 
 
@@ -383,3 +387,106 @@ def test_standings_fit_and_sort(browser: Any, tmp_path: Path, width: int) -> Non
         assert head.get_attribute("aria-sort") == direction and names() == order
     browser.execute_script("arguments[0].click()", browser.find_elements("css selector", ".standings .sort")[0])
     assert names() == ["strong", "weak"] and head.get_attribute("aria-sort") == "none"
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("flights")
+    return write_page([with_proofs(folder / "run")], folder / "page.html").as_uri()
+
+
+def film_of(browser: Any) -> tuple[Any, Any, Any]:
+    """The first card, its canvas and its button, once the film is there."""
+    card = browser.find_element("css selector", ".card")
+    canvas, button = (card.find_element("css selector", f".motion {name}") for name in ("canvas", ".play"))
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    until(button.is_displayed)
+    return card, canvas, button
+
+
+def test_a_card_shows_mass_half_way_plays_and_pauses(browser: Any, flights: str) -> None:
+    from selenium.webdriver import Keys
+
+    show(browser, flights, width=1280)
+    card, canvas, button = film_of(browser)
+    ends = [image_levels(browser, card.find_element("css selector", name)) for name in (".original", ".adversarial")]
+    assert canvas.is_displayed() and canvas.size["width"] > 100
+    assert button.text == "play" and button.get_attribute("aria-label").startswith("play the flight of image ")
+    half = levels(browser, canvas)
+    # the second move, half of pixel (10, 10) to its right, is only in the proof: it is on its way, between two pixels
+    assert half[10 * 28 + 10] < ends[0][10 * 28 + 10] - 20
+    button.send_keys(Keys.ENTER)
+    assert button.text == "pause" and button.get_attribute("aria-label").startswith("pause the flight")
+    until(lambda: apart(levels(browser, canvas), ends[0]) <= 2)  # round it goes, and rests at both ends
+    until(lambda: apart(levels(browser, canvas), ends[1]) <= 2)
+    button.send_keys(Keys.SPACE)
+    assert button.text == "play" and not browser.find_element("id", "large").is_displayed()
+    still = levels(browser, canvas)
+    time.sleep(0.3)
+    assert levels(browser, canvas) == still
+    browser.get_log("browser")  # only that this test itself reads the canvas more than once
+
+
+def test_who_asks_for_less_motion_gets_stills(browser: Any, flights: str) -> None:
+    show(browser, flights, width=1280, calm=True)
+    card, canvas, button = film_of(browser)
+    ends = [image_levels(browser, card.find_element("css selector", name)) for name in (".original", ".adversarial")]
+    assert button.text == "step"
+    half = levels(browser, canvas)
+    time.sleep(0.3)
+    assert levels(browser, canvas) == half
+    button.click()  # three quarters
+    assert levels(browser, canvas) != half and button.text == "step"
+    button.click()
+    assert apart(levels(browser, canvas), ends[1]) <= 2
+    button.click()
+    assert apart(levels(browser, canvas), ends[0]) <= 2
+    stage = browser.find_element("id", "morph")
+    slider, play = stage.find_element("css selector", "input"), stage.find_element("css selector", ".play")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", play)
+    assert play.text == "step" and slider.get_attribute("value") == "0"
+    play.click()
+    assert slider.get_attribute("value") == "250" and "on the way" in stage.text
+    browser.get_log("browser")
+
+
+def test_arrows_say_which_way_mass_moved(browser: Any, flights: str) -> None:
+    show(browser, flights, width=1280)
+    card = browser.find_element("css selector", ".card")
+    field = card.find_element("css selector", '[aria-label^="Which way"]')
+    arrows = field.find_elements("css selector", ".arrow")
+    colours = {arrow.value_of_css_property("fill") for arrow in arrows}
+    assert len(arrows) == 2 and len(colours) == 2 and "rgb(0, 0, 0)" not in colours  # down right, and right
+    assert [figure.text.split("\n")[0] for figure in card.find_elements("css selector", "figure")][4].startswith(
+        "movement"
+    )
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page of photographs: the same run, its images 224 pixels a side and in colour."""
+    folder = tmp_path_factory.mktemp("photographs")
+    run = RunFolder(finished_run(folder / "run", manifest={"data": {"checksum": "d" * 64, "shape": [3, 224, 224]}}))
+    arrays = dict(np.load(run.examples))
+    for name in ("original", "adversarial"):
+        arrays[name] = np.tile(arrays[name], (1, 3, 8, 8))
+    np.savez(run.examples, **arrays)
+    return write_page([run.path], folder / "page.html").as_uri()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_photographs_are_shown_as_large_as_they_are(browser: Any, photographs: str, width: int) -> None:
+    show(browser, photographs, width=width)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    card = browser.find_element("css selector", ".card")
+    panels = [panel for panel in card.find_elements("css selector", ".panel:not(.below)") if panel.is_displayed()]
+    assert len(panels) == 6
+    least = 224 if width == 1280 else 140
+    assert all(panel.size["width"] >= least and panel.size["height"] >= least for panel in panels)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", panels[0])
+    panels[0].click()
+    dialog = browser.find_element("id", "large")
+    assert dialog.is_displayed() and until(lambda: "Taken for 8" in dialog.text)
+    assert dialog.find_element("css selector", "canvas").size["width"] >= min(440, width - 70)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.get_log("browser") == []

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenes import random_images, seeds
 from torch import Tensor
 
 from massmover import MassmoverError, WassersteinBall
@@ -23,6 +22,7 @@ from massmover.transport.coherence import scatter_of
 from massmover.transport.field import Led, carried_torch, slope_torch
 from massmover.transport.plan import Plan, certify
 from massmover.transport.repair import repair, settled
+from scenes import random_images, seeds
 
 widths = st.sampled_from([None, 1, 3, 8])
 

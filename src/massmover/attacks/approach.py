@@ -82,7 +82,7 @@ def approach(ascent: PlanAscent, model: Classifier, problem: Problem, *, first: 
         posed = part.with_budget(radius)
         pull = ascent.pull(here)
         move = moved_within(pull, posed)
-        margin, gradient = posed.slope(model, move.images, loss=ascent.loss)
+        margin, gradient = posed.slope(model, move.images, loss=ascent.loss, low_pass=ascent.low_pass)
         # track
         seen = seen + margin.sum()
         won, spent = margin > problem.climbing_lead, move.spent.minimum(radius)

@@ -21,7 +21,7 @@ from massmover.attacks.coherent import CoherentAscent
 from massmover.attacks.losses import LossName, check_loss, check_margins
 from massmover.backend import default_block
 from massmover.classifier import borrowed
-from massmover.inputs import check_settings
+from massmover.inputs import check_low_pass, check_settings
 from massmover.transport.potential import Move, Pull, move_mass
 from massmover.types import Classifier, Images, MassmoverError, PerImage
 
@@ -92,12 +92,14 @@ class PlanAscent:
     floor: float = 3.0  # lowest price; keeps an image in place until a potential says where to go
     confidence: float = 0.0  # an image is done once its margin is above this; with infinity it climbs to the end
     restarts: int = 0  # further ascents of the images that still stand, from random potentials
+    low_pass: float = 0.0  # pixels: standard deviation of a Gaussian that takes high frequencies out of gradients
     gives_up: bool = False  # leave images whose margin lags behind what images that fall have come to by then
 
     def __post_init__(self) -> None:
         """Refuse settings that attack nothing."""
         check_loss(self.loss)
         check_settings(self, whole={"steps": 1, "restarts": 0}, positive=("first_move", "last_move", "steepest"))
+        check_low_pass(self.low_pass)
         if not (0 <= self.momentum < 1 and self.floor >= 0):
             raise MassmoverError(
                 f"momentum is {self.momentum} and floor {self.floor}: use 0 <= momentum < 1, floor >= 0"
@@ -112,9 +114,8 @@ class PlanAscent:
 
         Where scatter is bounded, mass is led by displacement fields instead (attacks/coherent.py).
         """
-        if problem.balls.coherence is not None:
-            led = CoherentAscent(self.steps, self.loss, self.momentum, self.confidence, starts=2 + self.restarts)
-            return led.search(model, problem, seed=seed)
+        if problem.balls.coherent:
+            return self._led().search(model, problem, seed=seed)
         with borrowed(model):
             wrong, clean = problem.look(model, problem.images)  # a clean mistake needs no move
             best = unmoved(problem, start=torch.zeros_like(problem.images))
@@ -127,6 +128,17 @@ class PlanAscent:
                 _merge(best, self.climb(model, part, start=start, clean=clean[standing]), standing)
         way = Pull(best.potential, price=best.price, floor=self.floor, booked=best.booked)
         return Found(moves=way.moves, images=best.images, steps=best.steps, resting=wrong)
+
+    def _led(self) -> CoherentAscent:
+        """The ascent on displacement fields with the same settings, as far as it has them."""
+        return CoherentAscent(
+            steps=self.steps,
+            loss=self.loss,
+            momentum=self.momentum,
+            confidence=self.confidence,
+            starts=CoherentAscent.starts + self.restarts,
+            low_pass=self.low_pass,
+        )
 
     def climb(self, model: Classifier, problem: Problem, *, start: Images, clean: PerImage | None = None) -> Climbed:
         """One ascent from given potentials; an image can be given up where its margin on the original is known."""
@@ -152,7 +164,7 @@ class PlanAscent:
             # forward
             pull = self.pull(here)
             move = moved_within(pull, part)
-            margin, gradient = part.slope(model, move.images, loss=self.loss)
+            margin, gradient = part.slope(model, move.images, loss=self.loss, low_pass=self.low_pass)
             # track
             seen = seen + margin.sum()
             climbing = found.margin <= enough

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from massmover.attacks.losses import LossName, fooled, gradient_of, margin_of
+from massmover.attacks.low_pass import low_passed
 from massmover.attacks.show import figure_of, frame_of, rows_to_show, spread, table_of
 from massmover.ball import Balls, Coherence
 from massmover.classifier import borrowed, logits_of
 from massmover.transport.plan import Certificate, Plan
 from massmover.transport.repair import Kept, Repaired, settled
 from massmover.transport.replan import replanned
-from massmover.types import Backend, Classifier, Images, Labels, PerImage, Stage, Watch
+from massmover.types import Backend, Classifier, Images, Labels, MassmoverError, PerImage, Stage, Watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +77,23 @@ class Problem:
             won, margin = (ask(logits, self.labels, targets=self.targets) for ask in (fooled, margin_of))
         return (margin > self.looking_lead if self.looking_lead else won), margin
 
-    def slope(self, model: Classifier, images: Images, *, loss: LossName) -> tuple[PerImage, Images]:
-        """The margin by which the attack has won, and the gradient of its loss with respect to the images."""
+    def slope(
+        self, model: Classifier, images: Images, *, loss: LossName, low_pass: float = 0.0
+    ) -> tuple[PerImage, Images]:
+        """The margin by which the attack has won, and the gradient of its loss with respect to the images.
+
+        The gradient can be had without high frequencies (`low_passed`).
+        """
         logits, gradient = gradient_of(model, self.shown(images), self.labels, name=loss, targets=self.targets)
-        return margin_of(logits, self.labels, targets=self.targets), gradient
+        return margin_of(logits, self.labels, targets=self.targets), low_passed(gradient, low_pass)
+
+    def must_let_scatter(self, attack: str) -> None:
+        """Raise where scatter is bounded: what an attack finds that knows of no bound would hardly move in the end."""
+        if self.balls.coherence is not None:
+            raise MassmoverError(
+                f"{attack} lets mass scatter, and the ball bounds its scatter by {self.balls.coherence.scatter}: use "
+                "auto or ascent, or a ball without scatter"
+            )
 
     def whole(self, images: Images, plan: Plan) -> tuple[Images, Plan]:
         """Images and plans of an answer with the mass that may not move, which stays."""

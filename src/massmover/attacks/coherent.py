@@ -2,8 +2,8 @@
 
 In a ball that bounds the scatter of plans (`WassersteinBall(scatter=..., width=...)`) an image is reached by a field:
 a smooth part, which only the radius bounds, and a rest that may stray from it by the scatter. Both climb the loss at
-once. Whole shifts and other simple fields are tried first, by forward passes alone: from where an image is, the loss may
-have to fall before it rises. docs/coherent.md.
+once. Whole shifts and other simple fields are tried first, by forward passes alone: from where an image is, the loss
+may have to fall before it rises. docs/coherent.md.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from massmover.attacks.base import AttackResult, Found, Problem, run
 from massmover.attacks.losses import LossName, check_loss, check_margins
 from massmover.backend import default_block
 from massmover.classifier import borrowed
-from massmover.inputs import check_settings
+from massmover.inputs import check_low_pass, check_settings
 from massmover.transport.coherence import SmoothFields
 from massmover.transport.field import Bounds, Carried, Led, carried, slope
-from massmover.types import Classifier, PerImage
+from massmover.types import Classifier, MassmoverError, PerImage
 
 FIRST_STEP, LAST_STEP = 0.3, 0.02  # of the smooth part, in pixels, times the radius or at most LONGEST pixels
 FIRST_STRAY, LAST_STRAY = 0.5, 0.1  # of the rest, times the scatter
@@ -34,7 +34,7 @@ BARELY = 1e-4  # pixels of scatter that float32 cannot tell from none
 MOST_LOOKS = 100  # simple fields that are tried; drawn at random where there are more
 
 
-class Position(NamedTuple):
+class Heading(NamedTuple):
     """Where the ascent of each image is; fields are (B, 2, N)."""
 
     smooth: Tensor
@@ -45,12 +45,12 @@ class Position(NamedTuple):
     room: PerImage  # share of the scatter that the rest may use: mass that avoids full pixels uses some too
     kept: PerImage  # share of the smooth part that the next step keeps
 
-    def select(self, index: Tensor) -> Position:
+    def select(self, index: Tensor) -> Heading:
         """The positions of some of the images."""
-        return Position(*(field[index] for field in self))
+        return Heading(*(field[index] for field in self))
 
 
-class Reached(NamedTuple):
+class Furthest(NamedTuple):
     """The best field found for each image, what it makes, and by how much it wins."""
 
     smooth: Tensor
@@ -60,11 +60,11 @@ class Reached(NamedTuple):
     margin: PerImage
     steps: PerImage
 
-    def select(self, index: Tensor) -> Reached:
+    def select(self, index: Tensor) -> Furthest:
         """What was found for some of the images."""
-        return Reached(*(value[index] for value in self))
+        return Furthest(*(value[index] for value in self))
 
-    def put(self, index: Tensor, part: Reached) -> None:
+    def put(self, index: Tensor, part: Furthest) -> None:
         """Write what was found for some of the images."""
         for whole, own in zip(self, part, strict=True):
             whole[index] = own
@@ -80,11 +80,15 @@ class CoherentAscent:
     confidence: float = 0.0  # an image is done once its margin is above this; with infinity it climbs to the end
     starts: int = 2  # ascents of an image that still stands: from the fields that the first look ranks highest
     look: int = MOST_LOOKS  # simple fields that are tried first, beside no move at all
+    low_pass: float = 0.0  # pixels: standard deviation of a Gaussian that takes high frequencies out of gradients
 
     def __post_init__(self) -> None:
         """Refuse settings that attack nothing."""
         check_loss(self.loss)
         check_settings(self, whole={"steps": 1, "starts": 1, "look": 0})
+        check_low_pass(self.low_pass)
+        if not 0 <= self.momentum < 1:
+            raise MassmoverError(f"momentum is {self.momentum}: use 0 <= momentum < 1")
 
     def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
         """Attack every image within its ball."""
@@ -99,7 +103,8 @@ class CoherentAscent:
             fields = fields_of(problem)
             starts = self._ranked(model, problem, best, seed=seed)
             for number, start in enumerate(starts):
-                standing = torch.nonzero(best.margin <= max(self.confidence, problem.climbing_lead)).flatten()
+                enough = max(self.confidence, problem.climbing_lead)
+                standing = torch.nonzero((best.margin <= enough) & ~wrong).flatten()
                 if not len(standing):
                     break
                 part = problem.select(standing)
@@ -111,7 +116,7 @@ class CoherentAscent:
                 best.steps[standing] = steps
         return Found(moves=Led(*best[:3]).moves, images=best.images, steps=best.steps, resting=wrong)
 
-    def climb(self, model: Classifier, problem: Problem, fields: SmoothFields, *, start: Tensor) -> Reached:
+    def climb(self, model: Classifier, problem: Problem, fields: SmoothFields, *, start: Tensor) -> Furthest:
         """One ascent from given fields; finished images leave the batch."""
         best, found, part = _unmoved(problem), _unmoved(problem), problem
         active, here = torch.arange(len(problem), device=start.device), _standing_at(start, problem)
@@ -132,13 +137,13 @@ class CoherentAscent:
             share = move.share.view(-1, 1, 1)
             here = here._replace(smooth=share * here.smooth, stray=share * here.stray, avoided=move.avoided)
             field = here.smooth + here.stray
-            margin, gradient = part.slope(model, move.images, loss=self.loss)
+            margin, gradient = part.slope(model, move.images, loss=self.loss, low_pass=self.low_pass)
             # track
             seen = seen + margin.sum()
             climbing = found.margin <= enough
             better = climbing & (margin > found.margin) & fits(move, part)
-            now = Reached(*here[:2], move.avoided, move.images, margin.to(found.margin), found.steps + climbing)
-            found = Reached(*map(partial(_choose, better), now, found))._replace(steps=now.steps)
+            now = Furthest(*here[:2], move.avoided, move.images, margin.to(found.margin), found.steps + climbing)
+            found = Furthest(*map(partial(_choose, better), now, found))._replace(steps=now.steps)
             # step
             rise = slope(gradient, field, move.avoided, part.balls)
             here = self._stepped(step, part, fields, roomy(here, move, part), rise)
@@ -146,7 +151,7 @@ class CoherentAscent:
         check_margins(seen)
         return best
 
-    def _stepped(self, step: int, problem: Problem, fields: SmoothFields, here: Position, rise: Tensor) -> Position:
+    def _stepped(self, step: int, problem: Problem, fields: SmoothFields, here: Heading, rise: Tensor) -> Heading:
         """The next position: the smooth part up the smooth part of the slope, the rest up its rest."""
         progress, coherence = step / max(self.steps - 1, 1), problem.balls.coherence
         assert coherence is not None
@@ -166,7 +171,7 @@ class CoherentAscent:
             stray_speed=speeds[1],
         )
 
-    def _ranked(self, model: Classifier, problem: Problem, best: Reached, *, seed: int) -> list[Tensor]:
+    def _ranked(self, model: Classifier, problem: Problem, best: Furthest, *, seed: int) -> list[Tensor]:
         """The fields to climb from, the most promising first; what already wins is kept in `best`."""
         count, seen, tried = len(problem), [], candidates(problem, most=self.look, seed=seed)
         for field in tried:
@@ -176,7 +181,7 @@ class CoherentAscent:
             margin = torch.where(fits(move, problem), margin, -torch.inf).to(best.margin)
             better = margin > best.margin
             led = move.share.view(-1, 1, 1) * whole
-            now = Reached(led, torch.zeros_like(led), move.avoided, move.images, margin, best.steps)
+            now = Furthest(led, torch.zeros_like(led), move.avoided, move.images, margin, best.steps)
             best.put(better, now.select(better))
             seen.append(margin)
         order = torch.stack(seen).argsort(dim=0, descending=True, stable=True)
@@ -190,7 +195,7 @@ def fields_of(problem: Problem) -> SmoothFields:
     return SmoothFields.over(problem.images.float(), width=problem.balls.coherence.width)
 
 
-def roomy(here: Position, move: Carried, problem: Problem) -> Position:
+def roomy(here: Heading, move: Carried, problem: Problem) -> Heading:
     """The position with as much room for the rest as full pixels leave: mass that avoids them strays too.
 
     Where they leave none, the smooth part is taken back a little.
@@ -209,7 +214,7 @@ def fits(move: Carried, problem: Problem) -> Tensor:
 
 
 def candidates(problem: Problem, *, most: int, seed: int = 0) -> list[Tensor]:
-    """Simple fields to look at first, (2, N) each: no move, whole shifts, and with a width turns, shears and stretches."""
+    """Simple fields to look at first, (2, N) each: no move, whole shifts; with a width turns, shears and stretches."""
     balls, window = problem.balls, problem.balls.window
     assert balls.coherence is not None
     radius = float(balls.budget.amax()) if len(balls) else 0.0
@@ -217,7 +222,7 @@ def candidates(problem: Problem, *, most: int, seed: int = 0) -> list[Tensor]:
     found = [
         torch.tensor(move, dtype=like.dtype, device=like.device).view(2, 1).expand_as(like)
         for move in window.offsets
-        if window.cost(*move) <= radius * (1 + 1e-9)
+        if window.cost(*move) <= max(radius * (1 + 1e-9), window.cost(1, 1))  # of what is too far a share is taken
     ]
     if balls.coherence.width is not None:
         found += bent(*problem.images.shape[-2:], radius=radius, like=like)
@@ -234,16 +239,16 @@ def bent(height: int, width: int, *, radius: float, like: Tensor) -> list[Tensor
     return [share * size * torch.stack(kind) for kind in kinds for share in (-1.0, -0.5, 0.5, 1.0)]
 
 
-def _standing_at(start: Tensor, problem: Problem) -> Position:
+def _standing_at(start: Tensor, problem: Problem) -> Heading:
     zeros = torch.zeros_like(start)
     avoided = torch.zeros_like(problem.images.float()).flatten(2)
     ones = torch.ones_like(problem.balls.mass.float())
-    return Position(start, zeros, zeros, zeros, avoided, ones, ones)
+    return Heading(start, zeros, zeros, zeros, avoided, ones, ones)
 
 
-def _unmoved(problem: Problem) -> Reached:
+def _unmoved(problem: Problem) -> Furthest:
     nowhere = torch.zeros_like(problem.images[:, :1].expand(-1, 2, -1, -1), dtype=torch.float32).flatten(2)
-    return Reached(
+    return Furthest(
         smooth=nowhere,
         stray=nowhere.clone(),
         avoided=torch.zeros_like(problem.images, dtype=torch.float32).flatten(2),

@@ -90,6 +90,9 @@ class Ensemble:
 
     def _attempts(self, model: Classifier, problem: Problem) -> Iterator[Attempt]:
         """The attacks in turn."""
+        if problem.balls.coherent:
+            yield from self._coherent_attempts(model, problem)
+            return
         trusted = self.steps >= ENOUGH_STEPS
         second, last = (SECOND_LOOK, LAST_LOOK) if trusted else (math.inf, math.inf)
         ascent = PlanAscent(steps=self.steps, gives_up=trusted)
@@ -99,15 +102,24 @@ class Ensemble:
         if problem.targets is None:
             for rank, aims in enumerate(self._runners_up(model, problem)[1:], start=2):
                 yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims, second)
-        if problem.balls.coherence is not None:
-            yield Attempt("auto: ascent, restarted", replace(ascent, restarts=1 + self.restarts))
-            yield Attempt("auto: ascent that scatters, the less of it", Scattering(ascent))
-            return
         yield Attempt("auto: sinkhorn", SinkhornAttack(steps=self.steps), None, second)
         yield Attempt("auto: ascent on the margin's ratio", replace(ascent, loss="dlr"), None, last)
         restarted = replace(ascent, restarts=self.restarts, steps=2 * self.steps)
         yield Attempt("auto: ascent, restarted", restarted, None, last)
         yield Attempt("auto: frank-wolfe", FrankWolfe(steps=self.steps), None, last)
+
+    def _coherent_attempts(self, model: Classifier, problem: Problem) -> Iterator[Attempt]:
+        """The attacks in turn where mass has to move together; nobody has measured whom to give up there."""
+        ascent = PlanAscent(steps=self.steps)
+        margin = replace(ascent, loss="margin")
+        yield Attempt("auto: ascent", ascent)
+        yield Attempt("auto: ascent on the margin", margin)
+        if problem.targets is None:
+            for rank, aims in enumerate(self._runners_up(model, problem)[1:], start=2):
+                yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims)
+        restarted = replace(ascent, loss="dlr", restarts=1 + self.restarts)
+        yield Attempt("auto: ascent on the margin's ratio, restarted", restarted)
+        yield Attempt("auto: ascent that scatters, the less of it", Scattering(ascent))
 
     def _runners_up(self, model: Classifier, problem: Problem) -> list[Labels]:
         """The most likely wrong classes of each image, one tensor of labels per rank."""

@@ -40,6 +40,7 @@ class FrankWolfe:
 
     def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
         """Mix oracle plans into the plan of each image, and keep the one with the best margin."""
+        problem.must_let_scatter("frank-wolfe")
         with borrowed(model):
             wrong = problem.fooled(model, problem.images)  # a clean mistake needs no move
             flows, best = (problem.balls.staying(dtype=torch.float32) for _ in range(2))

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from massmover.attacks.base import AttackResult, Found, Problem, prove, run
 from massmover.attacks.losses import LossName, check_loss, check_margins, fooled, gradient_of, margin_of
+from massmover.attacks.low_pass import low_passed
 from massmover.classifier import borrowed
-from massmover.inputs import check_settings
+from massmover.inputs import check_low_pass, check_settings
 from massmover.transport.potential import Pull, move_mass
 from massmover.transport.repair import settled
 from massmover.transport.sinkhorn import ConstrainedSinkhorn, Duals
@@ -95,7 +96,8 @@ class SinkhornAttack:
     `direction` is what a gradient becomes: "gradient" scales it to a largest entry of 1 (the paper), "sign" keeps only
     signs (Wong), "l2" scales its length to 1, "conjugate" is the change that raises the loss most among all that a
     Wasserstein ball of radius `step_size` allows, also with a largest entry of 1. `step_size` is a share of
-    the image's mass (`step_unit="mass"`), and never above half the radius; or a pixel value.
+    the image's mass (`step_unit="mass"`), and never above half the radius; or a pixel value. `low_pass` is the standard
+    deviation, in pixels, of a Gaussian that takes high frequencies out of gradients.
     """
 
     steps: int = 100
@@ -105,10 +107,12 @@ class SinkhornAttack:
     loss: LossName = "cross-entropy"
     projection: ConstrainedSinkhorn = field(default_factory=ConstrainedSinkhorn)
     warm_start: bool = True
+    low_pass: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse settings that attack nothing."""
         check_loss(self.loss)
+        check_low_pass(self.low_pass)
         check_settings(self, whole={"steps": 1}, positive=("step_size",))
         if self.direction not in DIRECTIONS:
             raise MassmoverError(f"unknown direction {self.direction!r}: use one of {', '.join(DIRECTIONS)}")
@@ -149,6 +153,7 @@ class SinkhornAttack:
         Without, it is done once the clamped image fools the model, wherever that image lies: what Wong et al. return.
         """
         # init
+        problem.must_let_scatter("the projected attack")
         images = problem.images
         current, best = images.clone(), images.clone()
         duals, best_duals = Duals.at_home(problem.balls), Duals.at_home(problem.balls)
@@ -195,7 +200,7 @@ class SinkhornAttack:
 
     def _stepped(self, current: Images, gradient: Images, problem: Problem) -> Images:
         """The images one step up, before the projection."""
-        direction = scaled(gradient, self.direction)
+        direction = scaled(low_passed(gradient, self.low_pass), self.direction)
         mass = problem.images.double().sum(dim=(1, 2, 3)).view(-1, 1, 1, 1)
         size, unit = torch.full_like(problem.balls.budget, self.step_size), torch.ones_like(mass)
         if self.step_unit == "mass":

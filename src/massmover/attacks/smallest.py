@@ -136,7 +136,7 @@ def smallest_radius(
         search = _Search.begin(searched, problem)
         # A search that follows the margin would end where one draw of a model that answers by chance was lucky.
         # And it climbs with potentials, whose plans scatter.
-        follows = not problem.climbing_lead and problem.balls.coherence is None
+        follows = not problem.climbing_lead and not problem.balls.coherent
         searches = SEARCHES[:rounds] if isinstance(chosen, PlanAscent) and follows else ()
         attacks = (len(searches) or ATTACKS if rounds is None else rounds) - len(searches)
         if isinstance(chosen, PlanAscent) and searches and len(search.open()):

@@ -169,8 +169,13 @@ def evaluate(
         "ground": options.ground(ground),
         "normalisation": options.normalisation(normalisation),
         "power": options.power(power),
-        **options.coherence(scatter, width),
+        **options.coherence(scatter, width, attack=method),
     }
+    if ball["scatter"] is not None and eight_bit:
+        raise MassmoverError(
+            f"--scatter is {scatter}, and --eight-bit rounds images after their plan, which then no longer says how "
+            "far mass strayed: leave out one of the two"
+        )
     mover, kept = options.backend(backend), options.save_examples(save_examples)
     from massmover.attacks.api import method_of  # needs torch: after all that can be refused without
     from massmover.evaluation.run import Destination

@@ -1,4 +1,4 @@
-"""`massmover natural`: accuracy and distances under translation, rotation and blur."""
+"""`massmover natural`: accuracy and distances under translation, rotation, blur and elastic deformation."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ def natural(
     blur: Annotated[
         str, typer.Option(help="Gaussian blurs by their width in pixels, or none.", rich_help_panel=How)
     ] = ("3,5,7"),
+    elastic: Annotated[
+        str, typer.Option(help="Elastic deformations by their mean move in pixels, or none.", rich_help_panel=How)
+    ] = "none",
     direction: Annotated[
         str,
         typer.Option(
@@ -82,7 +85,7 @@ def natural(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=How)] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads for the classifier.", rich_help_panel=How)] = 1,
 ) -> None:
-    """Measure accuracy under translation, rotation and blur, and how far these carry an image.
+    """Measure accuracy under translation, rotation, blur and bending, and how far these carry an image.
 
     Distances are l2 and exact 1-Wasserstein, as means over images. What the paper leaves open about the
     perturbations is said in docs/natural.md.
@@ -92,7 +95,13 @@ def natural(
     if seed < 0:
         raise MassmoverError(f"--seed is {seed}: give 0 or more")
     chosen = perturbations(
-        translate=translate, rotate=rotate, blur=blur, direction=direction, interpolation=interpolation, sigma=sigma
+        translate=translate,
+        rotate=rotate,
+        blur=blur,
+        elastic=elastic,
+        direction=direction,
+        interpolation=interpolation,
+        sigma=sigma,
     )
     options.threads(threads)
     import torch
@@ -141,7 +150,7 @@ def natural(
 
 
 def perturbations(
-    *, translate: str, rotate: str, blur: str, direction: str, interpolation: str, sigma: float | None
+    *, translate: str, rotate: str, blur: str, elastic: str, direction: str, interpolation: str, sigma: float | None
 ) -> tuple[Perturbation, ...]:
     """The perturbations asked for, each amount once."""
     towards, between = direction_of(direction), interpolation_of(interpolation)
@@ -150,22 +159,26 @@ def perturbations(
     percents = amounts(translate, option="--translate", example="5,10,20")
     degrees = amounts(rotate, option="--rotate", example="5,10,20")
     widths = amounts(blur, option="--blur", example="3,5,7")
+    bends = amounts(elastic, option="--elastic", example="1,2,3")
     for percent in percents:
         if not 0 <= percent <= 100:
             raise MassmoverError(f"--translate is {translate!r}: give percents of the width from 0 to 100")
     for width in widths:
         if width < 1 or width % 2 != 1:
             raise MassmoverError(f"--blur is {blur!r}: give odd numbers of pixels, such as 3,5,7")
-    if not (percents or degrees or widths):
+    if any(bend < 0 for bend in bends):
+        raise MassmoverError(f"--elastic is {elastic!r}: give numbers of pixels from 0, such as 1,2,3")
+    if not (percents or degrees or widths or bends):
         raise MassmoverError(
-            "--translate, --rotate and --blur are all none: give one of them, such as --rotate 5,10,20"
+            "--translate, --rotate, --blur and --elastic are all none: give one of them, such as --rotate 5,10,20"
         )
-    from massmover.natural import Blur, Rotation, Translation  # needs torch, and nothing is refused any more
+    from massmover.natural import Blur, Elastic, Rotation, Translation  # needs torch, and nothing is refused any more
 
     return (
         *(Translation(percent / 100, direction=towards, interpolation=between) for percent in percents),
         *(Rotation(angle, interpolation=between) for angle in degrees),
         *(Blur(int(width), sigma=sigma) for width in widths),
+        *(Elastic(bend) for bend in bends),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from massmover.names import ARCHITECTURES, ATTACKS, BUNDLED
+from massmover.names import ARCHITECTURES, ATTACKS, BUNDLED, COHERENT
 from massmover.types import LARGEST_POWER, Backend, Ground, MassmoverError, Normalisation
 
 BACKENDS: tuple[Backend, ...] = ("numba", "torch", "triton")
@@ -159,7 +159,7 @@ def power(value: float) -> float:
     return value
 
 
-def coherence(scatter: float | None, width: int | None) -> dict[str, float | int | None]:
+def coherence(scatter: float | None, width: int | None, *, attack: str | None) -> dict[str, float | int | None]:
     """How far mass may stray from a smooth field, and over how many pixels that bends; infinity is as it likes."""
     if scatter is not None and not scatter >= 0:
         raise MassmoverError(f"--scatter is {scatter}: give 0 or more pixels, such as 0.05")
@@ -169,6 +169,8 @@ def coherence(scatter: float | None, width: int | None) -> dict[str, float | int
         )
     at_least(width, 1, option="--width")
     free = scatter is None or scatter == math.inf
+    if not free and attack is not None and attack not in COHERENT:
+        raise MassmoverError(f"--scatter is {scatter}, and {attack} lets mass scatter: use {' or '.join(COHERENT)}")
     return {"scatter": None if free else scatter, "width": None if free else width}
 
 

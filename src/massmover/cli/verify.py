@@ -19,7 +19,7 @@ from massmover.types import MassmoverError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from massmover.evaluation.proof import Claim
+    from massmover.evaluation.proof import Claim, Verdict
     from massmover.evaluation.verify import Verdicts
 
 SHOWN = 20  # violations listed one by one
@@ -40,6 +40,16 @@ def verify(
     ] = "image",
     ground: Annotated[str, typer.Option(help="Distance of pixels: euclidean, manhattan or chebyshev.")] = "euclidean",
     power: Annotated[float, typer.Option(help="Power of the pixel distance.")] = 1.0,
+    scatter: Annotated[
+        float | None,
+        typer.Option(
+            help="Pixels that mass may stray from a smooth field; as the file claims without it.", show_default=False
+        ),
+    ] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(help="Pixels over which that field bends; one vector without it.", show_default=False),
+    ] = None,
     tolerance: Annotated[float, typer.Option(help="Relative for distance and mass, absolute for pixels.")] = 1e-6,
     mask: Annotated[
         Path | None,
@@ -53,12 +63,14 @@ def verify(
 ) -> None:
     """Check the proofs of a file, and measure the images without one by exact optimal transport, mass and pixel range.
 
-    Images are (N, C, H, W) in [0, 1], or 8-bit; docs/proof-format.md describes proofs. Exit code 1 if any image is
-    outside its ball.
+    Images are (N, C, H, W) in [0, 1], or 8-bit; docs/proof-format.md describes proofs. How far mass strayed is a
+    property of plans: where a bound of it is claimed, every image needs a proof. Exit code 1 if any image is outside
+    its ball, or lacks one.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise MassmoverError(f"--tolerance is {tolerance}: give a number such as 1e-6")
     chosen = options.ground(ground), options.power(power), options.normalisation(normalisation)
+    together = options.coherence(scatter, width, attack=None)
     arrays = _arrays(file)
     claimed = _claimed(arrays, file=file, radius=radius, radius_pixels=radius_pixels)
     import numpy as np
@@ -68,11 +80,14 @@ def verify(
     from massmover.evaluation.verify import verify as judge
 
     metric = Claim(0.0, None, *chosen)
+    if scatter is not None:
+        metric = replace(metric, **together)  # type: ignore[arg-type]
     if mask is not None:
         arrays["mask"] = _masks(read_mask(str(mask)).numpy(), arrays, mask)
     with naming(str(file)):
         radii = np.broadcast_to(claimed, len(arrays["original"]))
-        proved = _proved(arrays, radii, metric)
+        proofs, bound = _checked(arrays, radii, metric, given=scatter is not None)
+        proved = [proof is not None and proof.proved for proof in proofs]
         rows = [row for row in range(len(proved)) if exact or not proved[row]]
         verdicts = judge(
             arrays["original"][rows],
@@ -86,18 +101,33 @@ def verify(
             settle=not exact,
         )
     _print(verdicts, rows, proved=proved, numbers_per_image=math.prod(arrays["original"].shape[1:]))
-    if verdicts.violations:
+    loose = [] if bound is None else [row for row in range(len(proved)) if not proved[row]]
+    for row in loose[:SHOWN]:
+        proof = proofs[row]
+        console.print(f"row {row}: no proof of its scatter" + ("" if proof is None else f" ({proof.reason})"))
+    if bound is not None:
+        console.print(f"scatter at most {bound:g}: proved of {len(proved) - len(loose)}, not of {len(loose)}")
+    if verdicts.violations or loose:
         raise typer.Exit(1)
 
 
-def _proved(arrays: dict[str, NDArray[Any]], radii: NDArray[Any], metric: Claim) -> list[bool]:
-    """Which images come with a proof that holds, in the metric that is asked for."""
+def _checked(
+    arrays: dict[str, NDArray[Any]], radii: NDArray[Any], metric: Claim, *, given: bool
+) -> tuple[list[Verdict | None], float | None]:
+    """What the checker says of each image's proof in the metric that is asked for, and the bound of its scatter.
+
+    A bound of scatter is the file's own unless one is `given`.
+    """
     from massmover.evaluation.proof_file import checked_proofs, proofs_in
 
     proofs = proofs_in(arrays)
-    if proofs is None or replace(proofs.claim, window=None) != metric:
-        return [False] * len(radii)
-    return [verdict is not None and verdict.proved for verdict in checked_proofs({**arrays, "radius": radii})]
+    if proofs is None:
+        return [None] * len(radii), metric.scatter
+    asked = metric if given else proofs.claim
+    claim = replace(proofs.claim, scatter=asked.scatter, width=asked.width)
+    if replace(claim, window=None) != replace(metric, scatter=asked.scatter, width=asked.width):
+        return [None] * len(radii), claim.scatter
+    return checked_proofs({**arrays, "radius": radii}, claim=claim), claim.scatter
 
 
 def _masks(mask: NDArray[Any], arrays: dict[str, NDArray[Any]], file: Path) -> NDArray[Any]:

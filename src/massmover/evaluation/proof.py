@@ -23,7 +23,8 @@ at most the longest way there is.
 6. Where the claim names a scatter: the plan's mass strays no further from a smooth field, in the root mean square and
    beyond what the grid itself makes of a smooth move (docs/coherent.md). Any field of the stated width is a witness, so
    the checker takes the one that fits best by its own arithmetic and adds up what the moves stray from it, in float64
-   with a bound of its errors; 1e-5 of a pixel is left to masses that were rounded. With a mask, mass that may not move is left out.
+   with a bound of its errors. (1e-5 pixels)^2 of its square are left to masses that were rounded. With a mask, mass
+   that may not move is left out.
 
 `refuted` says that the proof is wrong, and where. `not proved` says that the sums are right but cannot decide, for what
 rounding may add does not fit in the radius. Neither says that the image is outside: that takes exact transport.
@@ -49,7 +50,7 @@ LARGEST_CHANNEL = 1 << 22  # pixels; beyond that sums of rounding errors might n
 MOST_MOVES = 1 << 23  # sums of half a mass, 30 bits, over that many moves are exact in float64
 HALF = 30  # masses are added up in halves of this many bits
 STRAY_ERROR = 1e-11  # pixels: more than float64 errs in what a pixel's mean strays from a field
-STRAY_SLACK = 1e-5  # pixels beyond a claim: the root of what masses in whole units leave behind
+STRAY_SLACK = 1e-5  # pixels: the root of what masses in whole units may add to the square of a scatter
 STRAY_SUMS = 1e-10  # relative: more than float64 errs in sums of what mass strays
 FINE = 64  # costs are whole multiples of 2 ** -64
 
@@ -318,9 +319,9 @@ def _checked_stray(moves: Moves, x: _Units, free: NDArray[np.bool_] | None, clai
     """What the moves stray from a smooth field, rounded up; refuted where that is more than is claimed."""
     stray = _stray(moves, x, free, claim.width)
     assert claim.scatter is not None
-    if stray > claim.scatter * (1 + claim.tolerance) + STRAY_SLACK:
+    if stray > math.hypot(claim.scatter * (1 + claim.tolerance), STRAY_SLACK) * (1 + 2 * STRAY_SUMS):
         raise _WrongProofError(
-            f"scatter: mass strays {stray:.10g} pixels from the nearest smooth field, and {claim.scatter:.10g} is claimed"
+            f"scatter: mass strays {stray:.10g} pixels from the nearest smooth field; {claim.scatter:.10g} is claimed"
         )
     return stray
 
@@ -355,7 +356,7 @@ def _pair(steps: Real) -> Real:
 
 
 def _nearest_field(means: Real, held: Real, width: int | None) -> Real:
-    """One component of a smooth field, (H, W): the least squares fit to the means (C, H, W) by the mass they stand for."""
+    """One component of a smooth field, (H, W): the least squares fit to means (C, H, W) by the mass behind them."""
     height, columns = means.shape[1:]
     mass, moment = held.sum(axis=0).ravel(), (held * means).sum(axis=0).ravel()
     if width is None:

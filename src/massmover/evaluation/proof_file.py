@@ -80,10 +80,13 @@ def proofs_in(arrays: Mapping[str, NDArray[Any]]) -> Proofs | None:
     return Proofs(claim=_claim(arrays), moves=moves)
 
 
-def checked_proofs(arrays: Mapping[str, NDArray[Any]], *, tolerance: float = 0.0) -> list[Verdict | None]:
+def checked_proofs(
+    arrays: Mapping[str, NDArray[Any]], *, tolerance: float = 0.0, claim: Claim | None = None
+) -> list[Verdict | None]:
     """Check every example of a file: arrays original, adversarial, radius, and proofs. None for one without a proof.
 
-    An array `mask`, of one mask an example, says where mass may move.
+    An array `mask`, of one mask an example, says where mass may move. A `claim` is checked in place of the file's own;
+    radius and tolerance are those given beside it.
     """
     originals, images = arrays["original"], arrays["adversarial"]
     proofs = proofs_in(arrays)
@@ -93,12 +96,13 @@ def checked_proofs(arrays: Mapping[str, NDArray[Any]], *, tolerance: float = 0.0
         raise MassmoverError(
             f"{len(proofs)} proofs for {len(originals)} originals and {len(images)} images: one for each"
         )
+    claim = proofs.claim if claim is None else claim
     radii = np.broadcast_to(arrays["radius"], len(originals)).tolist()
     masks = arrays["mask"] if "mask" in arrays else [None] * len(originals)
     return [
         None
         if moves is None
-        else check(original, image, moves, replace(proofs.claim, radius=radius, tolerance=tolerance), free=free)
+        else check(original, image, moves, replace(claim, radius=radius, tolerance=tolerance), free=free)
         for original, image, moves, radius, free in zip(originals, images, proofs.moves, radii, masks, strict=True)
     ]
 

@@ -1,6 +1,6 @@
-"""Translation, rotation and blur: what they do to a classifier, and how far they carry an image."""
+"""Translation, rotation, blur, elastic deformation: what they do to a classifier, how far they carry an image."""
 
-from massmover.natural.perturbations import PUBLISHED, Blur, Perturbation, Rotation, Translation
+from massmover.natural.perturbations import PUBLISHED, Blur, Elastic, Perturbation, Rotation, Translation
 from massmover.natural.study import Effect, Study, study
 
-__all__ = ["PUBLISHED", "Blur", "Effect", "Perturbation", "Rotation", "Study", "Translation", "study"]
+__all__ = ["PUBLISHED", "Blur", "Effect", "Elastic", "Perturbation", "Rotation", "Study", "Translation", "study"]

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from massmover.evaluation.store import Record
-from massmover.report import pictures
+from massmover.report import flow, pictures
 from massmover.report.runs import Run
 
 CARDS = 60
+LARGEST_ICON = 96  # pixels a side of images that are shown larger than they are
 
 
 class Card(NamedTuple):
@@ -36,9 +37,16 @@ class Card(NamedTuple):
     difference: str
     plan: Markup
     detail: pictures.Detail | None  # what part of the image the plan is drawn for; None for the whole
-    moves: str
+    field: Markup  # where pixels' mass goes on average
+    factor: int  # by which its arrows are longer
+    moves: str  # that the page lets fly
     sides: tuple[int, int]  # rows and columns
     channels: int
+
+    @property
+    def large(self) -> bool:
+        """Whether the image is a photograph rather than an icon, to be shown as large as it is."""
+        return max(self.sides) > LARGEST_ICON
 
 
 def cards(runs: Sequence[Run], *, limit: int = CARDS) -> list[Card]:
@@ -87,6 +95,9 @@ def _card(run: Run, record: Record, row: int, *, number: int | None, first: bool
     spent = record.cost if record.distance is None else record.distance
     rows, columns = original.shape[1:]
     part = pictures.detail(moves, height=rows, width=columns)
+    proof = None if run.proofs is None else run.proofs[row]
+    everything = flow.all_moves(proof, moves, shape=original.shape)
+    field = flow.field_of(original, everything)
     return Card(
         run=run.name,
         anchor=anchor(run, record, number=number),
@@ -107,7 +118,9 @@ def _card(run: Run, record: Record, row: int, *, number: int | None, first: bool
         difference=pictures.difference(original, adversarial),
         plan=pictures.arrows(original, moves, title=f"Where the mass of image {record.index} went"),
         detail=part if part.side < max(rows, columns) else None,
-        moves=pictures.packed_moves(moves),
+        field=flow.drawn(adversarial, field, title=f"Which way the mass of image {record.index} moved"),
+        factor=flow.factor_of(field),
+        moves=flow.packed(everything, shape=original.shape),
         sides=(rows, columns),
         channels=len(original),
     )

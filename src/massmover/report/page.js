@@ -65,62 +65,64 @@
     card.scrollIntoView({ block: "center" });
   };
 
-  // An image on its way from the original to the example.
-  //   t = 0: the original. t = 1: the example. Between: the stored moves fly along straight lines, so that t of their
-  //   cost is spent, and what they do not explain of the change fades in. Both ends are exact to 8 bits.
+  // An image on its way from the original to the example, on a canvas.
+  //   t = 0: the original. t = 1: the example. Between: the moves of its plan fly along straight lines, so that t of
+  //   their cost is spent, and what they do not explain of the change fades in. Both ends are exact to 8 bits.
+  //   Moves come as six bytes each: three for the source, two for the step, down and right, one for the mass.
   const sheet = (columns, rows) => Object.assign(document.createElement("canvas"), { width: columns, height: rows });
   const pixels = (image, rows, columns) => {
     const context = sheet(columns, rows).getContext("2d", { willReadFrequently: true });
     context.drawImage(image, 0, 0);
     return context.getImageData(0, 0, columns, rows).data;
   };
-  const ORANGE = [240, 110, 20];
-  class Morph {
-    constructor(place) {
-      this.canvas = one("canvas", place);
-      this.slider = one("input[type=range]", place);
-      this.verdict = one(".verdict", place);
-      this.spent = one(".spent", place);
-      this.which = one(".which", place);
-      this.far = one(".far", place);
-      this.button = one(".play", place);
-      this.slider.addEventListener("input", () => { this.stop(); this.draw(); });
-      this.button.addEventListener("click", () => (this.timer ? this.stop() : this.play()));
+  const unpacked = (text, rows, columns) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), signed = new Int8Array(bytes.buffer), moves = [];
+    for (let at = 0; at < bytes.length; at += 6) {
+      const source = bytes[at] + 256 * bytes[at + 1] + 65536 * bytes[at + 2], place = source % (rows * columns);
+      const y = Math.floor(place / columns), x = place % columns;
+      moves.push([Math.floor(source / (rows * columns)), y, x, y + signed[at + 3], x + signed[at + 4], bytes[at + 5]]);
     }
-    async show(card, at) {
-      this.stop();
+    return moves;
+  };
+  const FLYING = [255, 140, 60], LONG = 3000, calm = matchMedia("(prefers-reduced-motion: reduce)");
+  class Film {
+    constructor(canvas, size) {
+      this.canvas = canvas;
+      this.size = size;
+      this.t = 0;
+    }
+    async show(card, t) {
       this.card = card;
       const images = [one(".original", card), one(".adversarial", card)];
       await Promise.all(images.map((image) => image.decode().catch(() => {})));
-      if (this.card !== card) return;
+      if (this.card !== card) return false;
       const rows = (this.rows = Number(card.dataset.rows)), columns = (this.columns = Number(card.dataset.columns));
       const [before, after] = images.map((image) => pixels(image, rows, columns));
       const channels = Number(card.dataset.channels);
       this.colour = channels === 3;
-      this.moves = card.dataset.moves.split(";").filter(Boolean).map((move) => move.split(",").map(Number));
+      this.moves = unpacked(card.dataset.moves, rows, columns);
       if (!this.colour) for (const move of this.moves) move[5] /= channels;  // shown as the mean of its channels
       this.ground = Float32Array.from(before);
       this.rest = Float32Array.from(after, (value, place) => value - before[place]);
       for (const [channel, y, x, toY, toX, mass] of this.moves) {
         for (const part of this.colour ? [channel] : [0, 1, 2]) {
           const from = 4 * (y * columns + x) + part, to = 4 * (toY * columns + toX) + part;
-          this.ground[from] -= 255 * mass;
-          this.rest[from] += 255 * mass;
-          this.rest[to] -= 255 * mass;
+          this.ground[from] -= mass;
+          this.rest[from] += mass;
+          this.rest[to] -= mass;
         }
       }
-      this.scale = Math.max(1, Math.floor(560 / Math.max(rows, columns)));
+      this.scale = Math.max(1, Math.floor(this.size / Math.max(rows, columns)));
       this.canvas.width = columns * this.scale;
       this.canvas.height = rows * this.scale;
       this.small = sheet(columns, rows);
-      this.far.textContent = `${short(Number(card.dataset.cost))}, broken`;
-      if (this.which) this.which.textContent = one("small", card).textContent.trim();
-      this.slider.value = at;
-      this.draw();
+      this.draw(t);
+      return true;
     }
-    draw() {
-      const t = Number(this.slider.value) / 1000, { canvas, scale, columns, rows } = this;
-      const picture = new ImageData(columns, rows), context = canvas.getContext("2d");
+    draw(t) {
+      this.t = t;
+      const { canvas, scale, columns, rows } = this, context = canvas.getContext("2d");
+      const picture = new ImageData(columns, rows);
       for (let place = 0; place < picture.data.length; place++) {
         picture.data[place] = place % 4 === 3 ? 255 : this.ground[place] + t * this.rest[place];
       }
@@ -128,33 +130,47 @@
       context.globalCompositeOperation = "source-over";
       context.imageSmoothingEnabled = false;
       context.drawImage(this.small, 0, 0, canvas.width, canvas.height);
+      context.globalCompositeOperation = "lighter";  // light adds up where it lands
       const flying = Math.min(1, 6 * t * (1 - t));
+      // In flight a square is a little smaller than a pixel, so that neighbours on the way can be told apart.
+      const side = scale * (1 - 0.2 * flying), edge = (scale - side) / 2;
       for (const [channel, y, x, toY, toX, mass] of this.moves) {
-        const tone = this.colour ? [0, 1, 2].map((part) => (part === channel ? 255 : 0)) : [255, 255, 255];
-        // In flight a square is a little smaller than a pixel, so that neighbours on the way can be told apart.
-        const side = scale * (1 - 0.25 * flying), edge = (scale - side) / 2;
-        const square = [scale * (x + t * (toX - x)) + edge, scale * (y + t * (toY - y)) + edge, side, side];
-        context.globalCompositeOperation = "lighter";  // light adds up where it lands
-        context.fillStyle = `rgb(${tone.map((value) => Math.round((1 - flying) * value * mass)).join(" ")})`;
-        context.fillRect(...square);
-        context.globalCompositeOperation = "source-over";
-        context.fillStyle = `rgb(${ORANGE.join(" ")} / ${flying * Math.min(1, 0.3 + 0.7 * mass)})`;
-        context.fillRect(...square);
+        const tone = FLYING.map((value, part) => flying * value + (1 - flying) * (!this.colour || part === channel ? 255 : 0));
+        context.fillStyle = `rgb(${tone.map((value) => Math.round((value * mass) / 255)).join(" ")})`;
+        context.fillRect(scale * (x + t * (toX - x)) + edge, scale * (y + t * (toY - y)) + edge, side, side);
       }
-      const { before, after, cost } = this.card.dataset, spent = t * Number(cost);
-      this.verdict.textContent = t === 1 ? `Taken for ${after}` : t === 0 ? `Seen as ${before}` : `${before} → ${after}, on the way`;
-      this.verdict.classList.toggle("broken", t === 1);
-      const words = `${short(spent)} of ${short(Number(cost))} radius × pixels spent`;
-      this.spent.textContent = `${words} (${Math.round(100 * t)} %)`;
-      this.slider.setAttribute("aria-valuetext", words);
+    }
+  }
+
+  // Plays a film. Whoever asked for less motion sees the next of five stills instead.
+  class Player {
+    constructor(film, button, { loop, told }) {
+      Object.assign(this, { film, button, loop, told });
+      this.name = button.getAttribute("aria-label");
+      button.addEventListener("click", (event) => {
+        event.stopPropagation();
+        if (this.timer) this.stop();
+        else if (calm.matches) this.go(film.t >= 1 ? 0 : Math.floor(4 * film.t + 1) / 4);
+        else this.play();
+      });
+      this.stop();
+    }
+    go(t) {
+      this.film.draw(t);
+      this.told(t);
+    }
+    label(word) {
+      this.button.textContent = word;
+      if (this.name) this.button.setAttribute("aria-label", `${word} ${this.name}`);
     }
     play() {
-      const from = Number(this.slider.value) >= 1000 ? 0 : Number(this.slider.value), started = performance.now();
-      this.button.textContent = "pause";
+      const from = this.film.t >= 1 ? 0 : this.film.t, started = performance.now();
+      this.label("pause");
       const step = (now) => {
-        this.slider.value = Math.min(1000, from + (now - started) / 3);
-        this.draw();
-        if (Number(this.slider.value) >= 1000) this.stop();
+        // A film that goes round rests at both ends.
+        const run = from + (now - started) / LONG, t = this.loop ? Math.max(0, Math.min(1, 1.4 * (run % 1) - 0.2)) : Math.min(1, run);
+        this.go(t);
+        if (!this.loop && t === 1) this.stop();
         else this.timer = requestAnimationFrame(step);
       };
       this.timer = requestAnimationFrame(step);
@@ -162,7 +178,38 @@
     stop() {
       if (this.timer) cancelAnimationFrame(this.timer);
       this.timer = null;
-      this.button.textContent = "play";
+      this.label(calm.matches ? "step" : "play");
+    }
+  }
+
+  // A film with a slider and words beside it.
+  class Morph {
+    constructor(place) {
+      this.film = new Film(one("canvas", place), 560);
+      this.slider = one("input[type=range]", place);
+      this.verdict = one(".verdict", place);
+      this.spent = one(".spent", place);
+      this.which = one(".which", place);
+      this.far = one(".far", place);
+      this.player = new Player(this.film, one(".play", place), { loop: false, told: (t) => { this.slider.value = 1000 * t; this.tell(t); } });
+      this.slider.addEventListener("input", () => { this.player.stop(); this.film.draw(this.slider.value / 1000); this.tell(this.film.t); });
+    }
+    stop() { this.player.stop(); }
+    async show(card, at) {
+      this.stop();
+      if (!(await this.film.show(card, at / 1000))) return;
+      this.far.textContent = `${short(Number(card.dataset.cost))}, broken`;
+      if (this.which) this.which.textContent = one("small", card).textContent.trim();
+      this.slider.value = at;
+      this.tell(at / 1000);
+    }
+    tell(t) {
+      const { before, after, cost } = this.film.card.dataset, spent = t * Number(cost);
+      this.verdict.textContent = t === 1 ? `Taken for ${after}` : t === 0 ? `Seen as ${before}` : `${before} → ${after}, on the way`;
+      this.verdict.classList.toggle("broken", t === 1);
+      const words = `${short(spent)} of ${short(Number(cost))} radius × pixels spent`;
+      this.spent.textContent = `${words} (${Math.round(100 * t)} %)`;
+      this.slider.setAttribute("aria-valuetext", words);
     }
   }
   const short = (value) => String(Number(value.toPrecision(3)));
@@ -186,6 +233,25 @@
     one(".next", place).addEventListener("click", () => turn(1));
     turn(0);
 
+    // A film in every card, made when the card is first seen: half way until it is played.
+    const seen = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        seen.unobserve(target);
+        const film = new Film(one("canvas", target), 280), button = one(".play", target);
+        film.show(target.closest(".card"), 0.5).then(() => {
+          new Player(film, button, { loop: true, told: () => {} });
+          button.hidden = false;
+        });
+      }
+    });
+    for (const card of cards) {
+      one(".below", card).src = one(".original", card).src;
+      const motion = one(".motion", card);
+      motion.hidden = false;
+      seen.observe(motion);
+    }
+
     // One example, large.
     const large = one("#large"), view = new Morph(large);
     let opened = null;
@@ -194,7 +260,7 @@
       one("#large-title", large).textContent = `${card.dataset.before} → ${card.dataset.after}, ${one("small", card).textContent.trim()}`;
       const figures = all("figure", card).map((figure) => figure.cloneNode(true));
       for (const figure of figures) figure.removeAttribute("tabindex");
-      one(".panels", large).replaceChildren(figures[0], figures[2], figures[3]);
+      one(".panels", large).replaceChildren(figures[0], figures[2], figures[3], figures[4]);
       one(".units-here", large).replaceChildren(one(".units", card).cloneNode(true));
       one(".link", large).href = `#${card.id}`;
       if (!large.open) large.showModal();

@@ -87,31 +87,34 @@ def arrows(original: Array, moves: Array, *, title: str) -> Markup:
     moving = moves[moves[:, 5] > 0][:ARROWS]
     heaviest = float(moving[:, 5].max()) if len(moving) else 1.0
     part = detail(moves, height=height, width=width)
-    view = (
-        f"0 0 {width} {height}"
-        if part.side >= max(height, width)
-        else f"{part.left} {part.top} {part.side} {part.side}"
-    )
-    faded = element("image", href=picture(original), width=width, height=height, class_="faded")
+    shown, place = original, {"width": width, "height": height}
+    if part.side < max(height, width):  # the page holds of a photograph only what it shows
+        shown = original[:, part.top : part.top + part.side, part.left : part.left + part.side]
+        place = {"x": part.left, "y": part.top, "width": shown.shape[2], "height": shown.shape[1]}
+    view = f"{place.get('x', 0)} {place.get('y', 0)} {place['width']} {place['height']}"
+    faded = element("image", href=picture(shown), **place, class_="faded")
     drawn = [_arrow(move, heaviest=heaviest, colour=channels == 3) for move in moving if move[5] > 0.04 * heaviest]
     return element("svg", faded, *drawn, viewBox=view, role="img", aria_label=title, class_="panel plan")
 
 
-def packed_moves(moves: Array) -> str:
-    """The moves of a plan as text for the page's script: channel, from row and column, to row and column, mass."""
-    rows = moves[moves[:, 5] > 0]
-    return ";".join(",".join([*(f"{int(value)}" for value in row[:5]), f"{float(row[5]):.4g}"]) for row in rows)
-
-
 def _arrow(move: Array, *, heaviest: float, colour: bool) -> Markup:
     channel, y, x, to_y, to_x, mass = (float(value) for value in move)
-    x, y, to_x, to_y = x + 0.5, y + 0.5, to_x + 0.5, to_y + 0.5
+    thick = 0.2 + 0.32 * math.sqrt(mass / heaviest)
+    corners = arrow_corners((x + 0.5, y + 0.5), (to_x + 0.5, to_y + 0.5), thick=thick)
+    points = " ".join(f"{cx:.2f},{cy:.2f}" for cx, cy in corners)
+    kind = CHANNEL_CLASSES[int(channel)] if colour else "grey"
+    tip = f"{mass:.3f} of a white pixel moved {math.hypot(to_x - x, to_y - y):.2g} pixels"
+    return element("polygon", points=points, class_=f"arrow tip {kind}", data_tip=tip)
+
+
+def arrow_corners(start: tuple[float, float], end: tuple[float, float], *, thick: float) -> list[tuple[float, float]]:
+    """The outline of an arrow, with a shaft as thick as told and a head that fits its length."""
+    (x, y), (to_x, to_y) = start, end
     length = math.hypot(to_x - x, to_y - y) or 1.0
     along_x, along_y = (to_x - x) / length, (to_y - y) / length
-    thick = 0.2 + 0.32 * math.sqrt(mass / heaviest)
     head = min(3 * thick, 0.65 * length)
     neck_x, neck_y = to_x - head * along_x, to_y - head * along_y
-    corners = [
+    return [
         (x - along_y * thick / 2, y + along_x * thick / 2),
         (neck_x - along_y * thick / 2, neck_y + along_x * thick / 2),
         (neck_x - along_y * head / 2, neck_y + along_x * head / 2),
@@ -120,7 +123,3 @@ def _arrow(move: Array, *, heaviest: float, colour: bool) -> Markup:
         (neck_x + along_y * thick / 2, neck_y - along_x * thick / 2),
         (x + along_y * thick / 2, y - along_x * thick / 2),
     ]
-    points = " ".join(f"{cx:.2f},{cy:.2f}" for cx, cy in corners)
-    kind = CHANNEL_CLASSES[int(channel)] if colour else "grey"
-    tip = f"{mass:.3f} of a white pixel moved {length:.2g} pixels"
-    return element("polygon", points=points, class_=f"arrow tip {kind}", data_tip=tip)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from massmover.evaluation.proof import Moves
+from massmover.evaluation.proof_file import proofs_in
 from massmover.evaluation.settings import Settings, settings_from_json
 from massmover.evaluation.store import Record, RunFolder, read_json, read_records
 from massmover.evaluation.summary import Goal, meets, meets_unmoved, smallest_radii
@@ -54,6 +56,7 @@ class Run:
     summary: dict[str, Any]
     examples: dict[str, NDArray[Any]] | None
     class_names: tuple[str, ...] = ()  # by label; numbers stand in for what is missing
+    proofs: tuple[Moves | None, ...] | None = None  # of the examples; None for files of earlier versions
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -187,20 +190,36 @@ def load_run(path: Path) -> Run:
         raise MassmoverError(
             f"{folder.manifest} is damaged: its settings are missing. Run the evaluation again."
         ) from None
+    examples = _examples(folder.examples) if folder.examples.exists() else None
     return Run(
         name=path.resolve().name,
         manifest=manifest,
         settings=settings,
         records=read_records(folder.records),
         summary=read_json(folder.summary),
-        examples=_examples(folder.examples) if folder.examples.exists() else None,
+        examples=examples,
         class_names=class_names(manifest, data=settings.data),
+        proofs=_proofs(examples, path=folder.examples) if examples is not None else None,
     )
 
 
 def _examples(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in COLUMNS}
+            names = [name for name in archive.files if name.startswith("proof_")]
+            return {name: archive[name] for name in (*COLUMNS, *names)}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as problem:
         raise MassmoverError(f"{path} is damaged ({type(problem).__name__}): run the evaluation again") from problem
+
+
+def _proofs(examples: dict[str, NDArray[Any]], *, path: Path) -> tuple[Moves | None, ...] | None:
+    """The moves of each example, where the file has them."""
+    try:
+        found = proofs_in(examples)
+    except MassmoverError as problem:
+        raise MassmoverError(f"{path}: {problem}") from problem
+    if found is not None and len(found) != len(examples["index"]):
+        raise MassmoverError(
+            f"{path} is damaged: {len(found)} proofs for {len(examples['index'])} examples. Run the evaluation again."
+        )
+    return None if found is None else found.moves

@@ -203,7 +203,7 @@ RECIPES = {
         shift=0,
         averaging=0.999,
         held_out=0.02,
-        adversary=Adversary(steps=3, remember=True),
+        adversary=Adversary(steps=2, remember=True),
         clean_share=0.5,
     ),
     "robust-colour": Recipe(

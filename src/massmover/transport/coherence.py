@@ -77,6 +77,7 @@ def knot_weights(height: int, columns: int, width: int | None, *, dtype: torch.d
 
 def _hats(size: int, width: int) -> Tensor:
     """Linear interpolation between knots at 0, width, 2 width and so on, the last at or beyond the edge: (size, G)."""
+    width = min(width, max(size - 1, 1))  # wider ones span the same fields, and worse conditioned
     knots = max(-(-(size - 1) // width), 0) + 1
     apart = (torch.arange(size).unsqueeze(1) - width * torch.arange(knots)).double().abs()
     return (1 - apart / width).clamp_min(0)

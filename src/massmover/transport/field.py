@@ -17,8 +17,8 @@ from massmover.ball import Balls
 from massmover.geometry import gather, scatter
 from massmover.transport.coherence import scatter_of
 from massmover.transport.plan import SCATTER_ROUND_OFF, Plan
-from massmover.transport.repair import Kept, returned_share
-from massmover.types import Flows, Images, PerImage
+from massmover.transport.repair import Kept, returned_share, rounded_image
+from massmover.types import Images, PerImage
 
 SEARCH_SWEEPS, PROOF_SWEEPS = 1, 16  # in which rows learn to lean away from full pixels
 LEANEST = 12.0  # nepers: the most by which a full pixel is avoided
@@ -26,10 +26,8 @@ LEAST_MOBILE = 1e-6
 DUST = 1e-14  # of a pixel's mass
 RESCALINGS = 3  # of a field that costs too much, in the search. The kernels have their own copy of these
 ATTEMPTS = 12  # to find a share of a field whose plan is inside
-STRAY_FIRST, PROPORTIONAL = (
-    2,
-    6,
-)  # attempts in which the smooth part is kept, and in which shares are taken in proportion
+STRAY_FIRST = 2  # attempts in which the smooth part is kept
+PROPORTIONAL = 6  # attempts in which shares are taken in proportion
 PROOF_NUMBERS = 2_000_000  # of a written-out plan at a time: 16 MB in float64
 
 
@@ -103,9 +101,10 @@ def corners(field: Tensor, balls: Balls) -> Corners:
 
 
 def carried(field: Tensor, smooth: Tensor, balls: Balls, *, avoided: Tensor | None = None) -> Carried:
-    """The image that a displacement field (B, 2, N) with a given smooth part makes: full pixels are avoided, then cut off.
+    """The image that a displacement field (B, 2, N) with a given smooth part makes.
 
-    Of a field that costs too much a share is taken.
+    Full and closed pixels are avoided, and what still overfills them is cut off. Of a field that costs too much a share
+    is taken.
     """
     start = torch.zeros_like(balls.originals, dtype=torch.float32).flatten(2) if avoided is None else avoided
     if balls.backend == "numba":
@@ -122,18 +121,25 @@ def carried_torch(field: Tensor, smooth: Tensor, balls: Balls, avoided: Tensor) 
         reached = corners(field * share.to(field).view(-1, 1, 1), balls)
         cost = _cost(reached, x, reached.bilinear().unsqueeze(1), balls)
         share = share * (balls.budget / cost.clamp_min(1e-300)).clamp_max(1)
-    part = share.to(field).view(-1, 1, 1)
+    part, room = share.to(field).view(-1, 1, 1), room_in(balls, dtype=field.dtype)
     reached = corners(field * part, balls)
     for _ in range(SEARCH_SWEEPS):
-        avoided = _avoiding(reached, x, avoided)
+        avoided = _avoiding(reached, x, avoided, room=room)
     parts = _parts(reached, avoided)
     return Carried(
         share=share.to(field),
-        images=_arrived(reached, x, parts).clamp_max(1).view(balls.originals.shape),
+        images=_arrived(reached, x, parts).minimum(room).view(balls.originals.shape),
         avoided=avoided,
         cost=_cost(reached, x, parts, balls),
         scatter=_strayed(reached, x, parts, smooth * part),
     )
+
+
+def room_in(balls: Balls, *, dtype: torch.dtype) -> Tensor:
+    """What each pixel may hold, (B, C, N): 1, and nothing where no mass may arrive."""
+    if balls.closed is None:
+        return torch.ones_like(balls.originals, dtype=dtype).flatten(2)
+    return (~balls.closed).to(dtype).flatten(2)
 
 
 def slope(gradient: Images, field: Tensor, avoided: Tensor, balls: Balls) -> Tensor:
@@ -175,11 +181,11 @@ def _parts(reached: Corners, avoided: Tensor) -> Tensor:
     return weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-30)
 
 
-def _avoiding(reached: Corners, x: Tensor, avoided: Tensor) -> Tensor:
+def _avoiding(reached: Corners, x: Tensor, avoided: Tensor, *, room: Tensor) -> Tensor:
     """Avoid overfull pixels more and others less, by a Newton step on each pixel's own mass."""
     parts = _parts(reached, avoided)
     arrived, mobile = _arrived(reached, x, parts), _arrived(reached, x, parts * (1 - parts))
-    return (avoided + ((arrived - 1) / (mobile + LEAST_MOBILE)).clamp(-2, 2)).clamp(0, LEANEST)
+    return (avoided + ((arrived - room) / (mobile + LEAST_MOBILE)).clamp(-2, 2)).clamp(0, LEANEST)
 
 
 def _corner_moves(base: Tensor) -> tuple[Tensor, Tensor]:
@@ -214,7 +220,7 @@ def _strayed(reached: Corners, x: Tensor, parts: Tensor, smooth: Tensor) -> PerI
 
 
 class Led(NamedTuple):
-    """A displacement field for each image, (B, 2, N), as a smooth part and a rest, and by how much full pixels are avoided."""
+    """A displacement field for each image, (B, 2, N): smooth part and rest, and how much full pixels are avoided."""
 
     smooth: Tensor
     stray: Tensor
@@ -249,7 +255,7 @@ def _inside(led: Led, balls: Balls) -> Kept:
     for attempt in range(ATTEMPTS):
         part = balls.select(open_)
         found = _written(led.select(open_).scaled(whole[open_], stray[open_]), part)
-        cheaper, closer = _excess(found.flows, part)
+        cheaper, closer = _allowed_shares(found, part)
         fits = (cheaper >= 1) & (closer >= 1)
         for all_, own in zip(best, found, strict=True):
             all_[open_[fits]] = own[fits]
@@ -257,35 +263,41 @@ def _inside(led: Led, balls: Balls) -> Kept:
         if not len(open_):
             break
         more = 1.0 if attempt < PROPORTIONAL else 0.5
-        whole[open_] *= (0.9999 * cheaper).clamp_max(1) * (
-            1.0 if attempt < STRAY_FIRST else closer.clamp(0.5, 1) * more
-        )
-        stray[open_] *= (0.98 * closer.square()).clamp_max(1)
+        whole[open_] *= torch.where(cheaper < 1, 0.9999 * cheaper, 1.0)
+        whole[open_] *= 1.0 if attempt < STRAY_FIRST else closer.clamp_min(0.5) * more
+        stray[open_] *= torch.where(closer < 1, closer * (0.9999 if attempt == 0 else 0.98 * closer), 1.0)
     return best
 
 
-def _excess(flows: Flows, balls: Balls) -> tuple[PerImage, PerImage]:
-    """What is allowed of a plan's cost and of its scatter, over what they are; a little is left to rounding."""
-    tiny, budget = torch.finfo(torch.float64).tiny, balls.budget * (1 - 1e-5)
-    cheaper = budget / Plan(window=balls.window, flows=flows).cost(balls.weights).clamp_min(tiny)
+def _allowed_shares(kept: Kept, balls: Balls) -> tuple[PerImage, PerImage]:
+    """The shares of a plan's cost and of its scatter that are allowed, at most 1; the cost of rounding is put aside."""
+    rounding = rounded_image(balls.originals.double() + kept.change, balls)[1]
+    cost, budget = Plan(window=balls.window, flows=kept.flows).cost(balls.weights), balls.budget - 2 * rounding
+    cheaper = _at_most_one(budget.clamp_min(0), cost)
     if balls.coherence is None:
         return cheaper, torch.ones_like(cheaper)
-    allowed = balls.coherence.scatter * (1 - 1e-9) + SCATTER_ROUND_OFF / 4
-    return cheaper, allowed / scatter_of(flows, balls).clamp_min(tiny)
+    allowed = max(balls.coherence.scatter * (1 - 1e-9), SCATTER_ROUND_OFF / 4)
+    return cheaper, _at_most_one(torch.full_like(cheaper, allowed), scatter_of(kept.flows, balls))
+
+
+def _at_most_one(allowed: PerImage, found: PerImage) -> PerImage:
+    return torch.where(found <= allowed, 1.0, allowed / found.clamp_min(torch.finfo(found.dtype).tiny))
 
 
 def _written(led: Led, balls: Balls) -> Kept:
     """The plan of a field written out, with exact rows and columns in [0, 1]."""
     x, window = balls.originals.double(), balls.window
     reached, flat, avoided = corners(led.smooth + led.stray, balls), x.flatten(2), led.avoided
+    room = room_in(balls, dtype=x.dtype)
     for _ in range(PROOF_SWEEPS):
-        if not bool((_arrived(reached, flat, _parts(reached, avoided)) > 1).any()):
+        if not bool((_arrived(reached, flat, _parts(reached, avoided)) > room).any()):
             break
-        avoided = _avoiding(reached, flat, avoided)
+        avoided = _avoiding(reached, flat, avoided, room=room)
     mass = flat.unsqueeze(2) * _parts(reached, avoided)  # (B, C, 4, N)
     grid = mass.new_zeros(*mass.shape[:2], len(window.offsets), mass.shape[-1])
     grid.scatter_add_(2, _move_places(reached, balls).unsqueeze(1).expand_as(mass), mass)
-    flows = grid[:, :, _grid_places(window.rows, window.columns, device=grid.device)].unflatten(-1, x.shape[-2:])
+    flows = grid[:, :, _grid_places(window.rows, window.columns, device=grid.device)]
+    flows = flows.view(*flows.shape[:3], *x.shape[-2:])
     if balls.closed is not None:
         flows = flows * gather((~balls.closed).to(flows.dtype), window=window)
     moving = flows[:, :, 1:].contiguous()

@@ -44,7 +44,7 @@ class Certificate(NamedTuple):
         Columns may differ from pixels by the rounding to the images' dtype, and by what float64 sums cannot resolve.
         """
         unit = max(torch.finfo(dtype).eps, 1e-12)
-        allowed = math.inf if coherence is None else coherence.scatter * (1 + 1e-9) + SCATTER_ROUND_OFF
+        allowed = math.inf if coherence is None else max(coherence.scatter * (1 + 1e-9), SCATTER_ROUND_OFF)
         return (
             (self.scatter <= allowed)
             & (self.total <= radius * (1 + 1e-9) + 1e-15)

@@ -21,6 +21,7 @@ PROPORTIONAL_SWEEPS = 64  # then overfull columns are closed outright; see `retu
 CACHED_NUMBERS = 300_000  # of a written-out plan at a time while it is proved
 SUMS = 2.0**-51  # most that float64 sums over the moves of a plan are off in a pixel, nearly always
 HALVINGS = 30  # of the share of a plan's moves that scatters no more than it may
+AGREEMENTS = 4  # between what scatter and what rounding leave of a plan
 OVERFLOW = 1e-13  # a column may hold this much over 1 in float64 before anything is sent back
 
 
@@ -91,13 +92,26 @@ def _settle(kept: Kept, balls: Balls) -> tuple[Images, Certificate]:
     cost = plan.cost(balls.weights)
     share, images, rounding = affordable_share(kept.change, balls, cost=cost)
     if balls.coherence is not None:
-        together = coherent_share(kept.flows, balls, most=share)
-        share, images, rounding = affordable_share(kept.change, balls, cost=cost, most=together)
+        share, images, rounding = _coherent(kept, balls, cost=cost, most=share)
     if bool((share < 1).any()):
         part, x, staying = share.view(-1, 1, 1, 1), balls.originals.double(), kept.flows[..., 0, :, :]
         staying.copy_((x + part * (staying - x)).clamp_min(0))
         kept.flows[..., 1:, :, :].mul_(part.unsqueeze(-1))
     return images, certify(plan, balls, returned=images, rounding=rounding)
+
+
+def _coherent(kept: Kept, balls: Balls, *, cost: PerImage, most: PerImage) -> tuple[PerImage, Images, PerImage]:
+    """`affordable_share` of plans that also may not scatter.
+
+    A smaller share may scatter more and rounds otherwise, so neither bound implies the other: asked in turn until both
+    say yes to the same share. Nothing moves where they never do.
+    """
+    for _ in range(AGREEMENTS):
+        share = coherent_share(kept.flows, balls, most=most)
+        most, images, rounding = affordable_share(kept.change, balls, cost=cost, most=share)
+        if bool((most == share).all()):
+            return share, images, rounding
+    return affordable_share(kept.change, balls, cost=cost, most=torch.where(most == share, share, 0.0))
 
 
 def joined(parts: Sequence[Repaired]) -> Repaired:
@@ -123,7 +137,7 @@ def coherent_share(flows: Flows, balls: Balls, *, most: PerImage) -> PerImage:
     and with 0 nothing moves, nothing scatters.
     """
     assert balls.coherence is not None
-    allowed, x = balls.coherence.scatter * (1 + 1e-10) + SCATTER_ROUND_OFF / 2, balls.originals.double()
+    allowed, x = max(balls.coherence.scatter, SCATTER_ROUND_OFF / 2), balls.originals.double()
     low, high, share = torch.zeros_like(most), most.clone(), most.clone()
     for _ in range(HALVINGS):
         mixed = flows * share.view(-1, 1, 1, 1, 1)
@@ -148,7 +162,7 @@ def affordable_share(
     x, budget = balls.originals.double(), balls.budget
 
     def rounded(share: PerImage) -> tuple[Images, PerImage]:
-        return _rounded(x + share.view(-1, 1, 1, 1) * change, balls)
+        return rounded_image(x + share.view(-1, 1, 1, 1) * change, balls)
 
     share = torch.ones_like(budget) if most is None else most
     for attempt in range(4):
@@ -242,7 +256,7 @@ def _with_stay(moving: Flows, staying: Images) -> Flows:
     return torch.cat([staying.unsqueeze(-3), moving], dim=-3)
 
 
-def _rounded(exact: Images, balls: Balls) -> tuple[Images, PerImage]:
+def rounded_image(exact: Images, balls: Balls) -> tuple[Images, PerImage]:
     """The image in the caller's dtype, and the most that rounding it added to its distance."""
     inside = exact.clamp(0, 1)  # only round-off is clamped: the columns fit already
     # A pixel no mass left or reached keeps its very bits.

@@ -14,14 +14,15 @@ import torch
 from massmover.ball import Balls
 from massmover.compiling import kernel, part
 from massmover.threads import in_parallel
-from massmover.transport.field import Bounds, Carried
+from massmover.transport.field import Bounds, Carried, room_in
 from massmover.types import Images
 
 ONE, NOTHING = np.float32(1.0), np.float32(0.0)
 LEANEST, LEAST_MOBILE, BOLDEST = np.float32(12.0), np.float32(1e-6), np.float32(2.0)
 SPECK = np.float32(1e-30)
 SEARCH_SWEEPS, RESCALINGS = 1, 3  # as in `field`
-ARRIVED, MOBILE, PLANES = range(3)
+ARRIVED, MOBILE, OPEN, PLANES = range(4)
+BATCHED = 6  # of the arrays of `Given`, those with an entry for each image
 
 
 class Given(NamedTuple):
@@ -32,6 +33,7 @@ class Given(NamedTuple):
     mass: Any  # (B, C, N)
     budget: Any  # (B,)
     weights: Any  # (B, C)
+    room: Any  # (B, C, N): what each pixel may hold
     least: Any  # (2, N)
     most: Any  # (2, N)
     costs: Any  # of every move of the window
@@ -50,10 +52,10 @@ class Answer(NamedTuple):
 
 def _given(field: torch.Tensor, smooth: torch.Tensor, balls: Balls) -> Given:
     bounds = Bounds.of(balls, dtype=torch.float32)
-    tensors = (field.float(), smooth.float(), balls.originals.float().flatten(2), balls.budget, balls.weights, *bounds)
-    arrays = [tensor.contiguous().numpy() for tensor in tensors]
+    mass, room = balls.originals.float().flatten(2), room_in(balls, dtype=torch.float32)
+    tensors = (field.float(), smooth.float(), mass, balls.budget, balls.weights, room, *bounds)
     size = np.array([balls.window.rows, balls.window.columns, balls.originals.shape[-1], SEARCH_SWEEPS])
-    return Given(*arrays, size)
+    return Given(*[tensor.contiguous().numpy() for tensor in tensors], size)  # type: ignore[call-arg]
 
 
 def carried_numba(field: torch.Tensor, smooth: torch.Tensor, balls: Balls, avoided: torch.Tensor) -> Carried:
@@ -70,8 +72,8 @@ def carried_numba(field: torch.Tensor, smooth: torch.Tensor, balls: Balls, avoid
     arrays = Answer(share, images.reshape(given.mass.shape), kept, cost, scatter)
 
     def work(some: slice) -> None:
-        parts, batched = np.empty(4, np.float32), (given.field, given.smooth, given.mass, given.budget, given.weights)
-        mine = Given(*(array[some] for array in batched), *given[5:])
+        parts = np.empty(4, np.float32)
+        mine = Given(*(array[some] for array in given[:BATCHED]), *given[BATCHED:])
         planes = np.zeros((PLANES, given.mass.shape[2]), np.float32)
         carry(mine, Answer(*(array[some] for array in arrays)), planes, parts)
 
@@ -86,8 +88,10 @@ def slope_numba(gradient: Images, field: torch.Tensor, avoided: torch.Tensor, ba
     answer = rise.numpy()
 
     def work(some: slice) -> None:
-        parts = np.empty(4, np.float32)
-        climb(given.field[some], given.mass[some], slopes[some], lean[some], given[5:], answer[some], parts)
+        parts, open_ = np.empty(4, np.float32), np.empty(given.mass.shape[1:], np.float32)
+        climb(
+            given.field[some], given.mass[some], slopes[some], lean[some], given[BATCHED:], answer[some], open_, parts
+        )
 
     in_parallel(work, count=len(field))
     return rise
@@ -102,12 +106,19 @@ def _corner(field, least, most, i):  # type: ignore[no-untyped-def]
 
 
 @part()
-def _split(parts, avoided, at, right, down, f, g):  # type: ignore[no-untyped-def]
+def _opened(avoided, open_):  # type: ignore[no-untyped-def]
+    """How open each pixel is, in `open_`: most are not avoided at all."""
+    for j in range(open_.shape[0]):
+        open_[j] = np.exp(-avoided[j]) if avoided[j] > NOTHING else ONE
+
+
+@part()
+def _split(parts, open_, at, right, down, f, g):  # type: ignore[no-untyped-def]
     """The part of a pixel's mass to each corner, in `parts`, and what they were divided by."""
-    parts[0] = (ONE - f) * (ONE - g) * np.exp(-avoided[at])
-    parts[1] = (ONE - f) * g * np.exp(-avoided[at + right])
-    parts[2] = f * (ONE - g) * np.exp(-avoided[at + down])
-    parts[3] = f * g * np.exp(-avoided[at + down + right])
+    parts[0] = (ONE - f) * (ONE - g) * open_[at]
+    parts[1] = (ONE - f) * g * open_[at + right]
+    parts[2] = f * (ONE - g) * open_[at + down]
+    parts[3] = f * g * open_[at + down + right]
     total = max(parts[0] + parts[1] + parts[2] + parts[3], SPECK)
     for k in range(4):
         parts[k] /= total
@@ -159,7 +170,7 @@ def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
             for _ in range(given.size[3]):
                 _let_arrive(given, answer, planes, parts, b, c)
                 for j in range(pixels):
-                    crowded = (planes[ARRIVED, j] - ONE) / (planes[MOBILE, j] + LEAST_MOBILE)
+                    crowded = (planes[ARRIVED, j] - given.room[b, c, j]) / (planes[MOBILE, j] + LEAST_MOBILE)
                     step = min(max(crowded, -BOLDEST), BOLDEST)
                     answer.avoided[b, c, j] = min(max(answer.avoided[b, c, j] + step, NOTHING), LEANEST)
             strayed = _let_arrive(given, answer, planes, parts, b, c)
@@ -167,7 +178,7 @@ def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
             mass += strayed[1]
             answer.cost[b] += strayed[2] * given.weights[b, c]
             for j in range(pixels):
-                answer.images[b, c, j] = min(planes[ARRIVED, j], ONE)
+                answer.images[b, c, j] = min(planes[ARRIVED, j], given.room[b, c, j])
         answer.scatter[b] = np.sqrt(stray / max(mass, 1e-30))
 
 
@@ -179,6 +190,7 @@ def _let_arrive(given, answer, planes, parts, b, c):  # type: ignore[no-untyped-
     for j in range(planes.shape[1]):
         planes[ARRIVED, j] = NOTHING
         planes[MOBILE, j] = NOTHING
+    _opened(answer.avoided[b, c], planes[OPEN])
     for i in range(planes.shape[1]):
         held = given.mass[b, c, i]
         if held > NOTHING:
@@ -187,7 +199,7 @@ def _let_arrive(given, answer, planes, parts, b, c):  # type: ignore[no-untyped-
             right = 1 if given.most[1, i] > x else 0
             down = width if given.most[0, i] > y else 0
             at = i + y * width + x
-            _split(parts, answer.avoided[b, c], at, right, down, f, g)
+            _split(parts, planes[OPEN], at, right, down, f, g)
             for k in range(4):
                 sent, place = held * parts[k], at + (k % 2) * right + (k // 2) * down
                 planes[ARRIVED, place] += sent
@@ -202,11 +214,13 @@ def _let_arrive(given, answer, planes, parts, b, c):  # type: ignore[no-untyped-
 
 
 @kernel(nogil=True)
-def climb(field, mass, gradient, avoided, bounds, rise, parts):  # type: ignore[no-untyped-def]
+def climb(field, mass, gradient, avoided, bounds, rise, open_, parts):  # type: ignore[no-untyped-def]
     """How the loss rises as each pixel's mass goes further down and right."""
     least, most, _, size = bounds
     width = size[2]
     for b in range(mass.shape[0]):
+        for c in range(mass.shape[1]):
+            _opened(avoided[b, c], open_[c])
         for i in range(mass.shape[2]):
             total = NOTHING
             for c in range(mass.shape[1]):
@@ -219,15 +233,14 @@ def climb(field, mass, gradient, avoided, bounds, rise, parts):  # type: ignore[
             down = width if most[0, i] > y else 0
             at = i + y * width + x
             for c in range(mass.shape[1]):
-                whole = _split(parts, avoided[b, c], at, right, down, f, g)
+                whole = _split(parts, open_[c], at, right, down, f, g)
+                held = mass[b, c, i] / total / whole
                 mean = NOTHING
                 for k in range(4):
                     mean += parts[k] * gradient[b, c, at + (k % 2) * right + (k // 2) * down]
                 for k in range(4):
                     place = at + (k % 2) * right + (k // 2) * down
-                    gain = (
-                        np.exp(-avoided[b, c, place]) * (gradient[b, c, place] - mean) / whole * mass[b, c, i] / total
-                    )
+                    gain = open_[c, place] * (gradient[b, c, place] - mean) * held
                     beside = g if k % 2 else ONE - g
                     below = f if k // 2 else ONE - f
                     rise[b, 0, i] += gain * (beside if k // 2 else -beside)
