@@ -185,7 +185,7 @@ class CoherentAscent:
             best.put(better, now.select(better))
             seen.append(margin)
         order = torch.stack(seen).argsort(dim=0, descending=True, stable=True)
-        stacked = torch.stack(tried).to(problem.images)
+        stacked = torch.stack(tried).to(problem.images.device)  # in float32, as all of the search
         return [stacked[order[rank]] for rank in range(min(self.starts, len(tried)))]
 
 

@@ -18,7 +18,7 @@ from massmover.evaluation.proof import Moves
 from massmover.evaluation.proof_file import proofs_in
 from massmover.evaluation.settings import Settings, settings_from_json
 from massmover.evaluation.store import Record, RunFolder, read_json, read_records
-from massmover.evaluation.summary import Goal, meets, meets_unmoved, smallest_radii
+from massmover.evaluation.summary import Goal, meets, meets_unmoved, smallest_radii, summarise
 from massmover.report.classes import class_names
 from massmover.report.intervals import Interval, wilson
 from massmover.types import MassmoverError
