@@ -300,7 +300,7 @@ class TestEveryMethod:
         ):
             found = attack(model, images, answers(model, images), ball=ball, method=method)
             assert found.images.dtype == dtype
-            assert found.steps.min() > 0 or found.success.all()
+            assert ((found.steps > 0) | found.success).all()  # a look alone may win
             assert_inside(images, found, ball)
 
     @quick

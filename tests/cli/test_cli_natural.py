@@ -71,6 +71,13 @@ def test_directions_and_interpolations_reach_the_perturbations(shop: Path) -> No
     assert random[0] != sharp[0] and random[1] == sharp[1]
 
 
+def test_elastic_deformation_is_asked_for(shop: Path) -> None:
+    assert natural("--out", "a", "--translate", "none", "--rotate", "none", "--blur", "3", "--elastic", "0,2")[0] == 0
+    blur, none, bent = record_of(shop / "a")["effects"]
+    assert [effect["name"] for effect in (blur, none, bent)] == ["blur 3", "elastic 0", "elastic 2"]
+    assert none["l2"] < 1e-3 < bent["l2"]
+
+
 def test_the_same_seed_gives_the_same_numbers(shop: Path) -> None:
     more = ["--translate", "40", "--rotate", "none", "--blur", "none"]
     for folder, seed in (("a", "1"), ("b", "1"), ("c", "2")):
@@ -87,6 +94,7 @@ def test_the_same_seed_gives_the_same_numbers(shop: Path) -> None:
         (["--rotate", "nan"], ["--rotate", "NaN"]),
         (["--blur", "4"], ["--blur", "odd"]),
         (["--blur", "2.5"], ["--blur", "odd"]),
+        (["--elastic", "-1"], ["--elastic", "from 0"]),
         (["--sigma", "0"], ["--sigma", "positive"]),
         (["--sigma", "inf"], ["--sigma", "positive"]),
         (["--direction", "up"], ["--direction", "random or fixed"]),

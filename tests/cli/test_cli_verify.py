@@ -53,6 +53,17 @@ def test_proofs_are_checked_and_the_rest_is_measured(tmp_path: Path) -> None:
     assert touched.returncode == 1 and f"{count} images, 1 outside; {count - 1} proved, 1 measured" in touched.stdout
 
 
+def test_examples_of_the_version_before_proofs_are_measured(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run", count=3, radii=(0.2,))
+    columns = ("index", "radius", "label", "prediction", "original", "adversarial", "moves")  # all that it wrote
+    arrays = {name: array for name, array in np.load(run / "examples.npz").items() if name in columns}
+    np.savez(run / "examples.npz", **arrays)
+    count = len(arrays["original"])
+    assert count > 1 and len(arrays) == len(columns)
+    done = massmover("verify", "run/examples.npz", cwd=tmp_path)
+    assert done.returncode == 0 and f"{count} images, 0 outside; 0 proved, {count} measured" in done.stdout
+
+
 BAD = {
     "missing": (["nowhere.npz", "--radius", "1"], "nowhere.npz is no file"),
     "garbage": (["garbage.npz", "--radius", "1"], "numpy.savez"),

@@ -89,7 +89,7 @@ class Problem:
 
     def must_let_scatter(self, attack: str) -> None:
         """Raise where scatter is bounded: what an attack finds that knows of no bound would hardly move in the end."""
-        if self.balls.coherence is not None:
+        if self.balls.coherence is not None and self.balls.coherent:
             raise MassmoverError(
                 f"{attack} lets mass scatter, and the ball bounds its scatter by {self.balls.coherence.scatter}: use "
                 "auto or ascent, or a ball without scatter"

@@ -67,7 +67,7 @@ class Furthest(NamedTuple):
     def put(self, index: Tensor, part: Furthest) -> None:
         """Write what was found for some of the images."""
         for whole, own in zip(self, part, strict=True):
-            whole[index] = own
+            whole[index] = own.to(whole)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class CoherentAscent:
             best.put(better, now.select(better))
             seen.append(margin)
         order = torch.stack(seen).argsort(dim=0, descending=True, stable=True)
-        stacked = torch.stack(tried).to(problem.images)
+        stacked = torch.stack(tried).to(problem.images.device)  # in float32, as all of the search
         return [stacked[order[rank]] for rank in range(min(self.starts, len(tried)))]
 
 

@@ -24,7 +24,7 @@ LEAST = 0.02  # of the longest arrow: shorter ones are dots
 MOST = 0.8  # of the arrows
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # by which short movements are drawn longer
 SHARPEST = 112  # pixels a side of the image under the arrows
-MOST_FLYING = 600  # moves of an example that fly; the rest of the change fades in
+MOST_FLYING = 400  # moves of an example that fly; the rest of the change fades in
 LEVELS = 255  # that the mass of a flying move may have
 FARTHEST = 127  # rows or columns that fit a byte
 LAST_SOURCE = (1 << 24) - 1  # that three bytes hold
@@ -145,10 +145,10 @@ def packed(moves: Array, *, shape: tuple[int, ...]) -> str:
 
 def _closed(corners: list[tuple[float, float]]) -> str:
     """A closed path through points, written short: the first as it is, the others by how far they lie from the last."""
-    points = [(round(x, 2), round(y, 2)) for x, y in corners]
+    points = [(round(x, 1), round(y, 1)) for x, y in corners]
     steps = [(now[0] - last[0], now[1] - last[1]) for last, now in itertools.pairwise(points)]
     return f"M{_pair(points[0])}l{' '.join(map(_pair, steps))}z"
 
 
 def _pair(point: tuple[float, float]) -> str:
-    return " ".join(f"{value:.2f}".rstrip("0").rstrip(".") for value in point)
+    return " ".join(f"{value:.1f}".removesuffix(".0") for value in point)

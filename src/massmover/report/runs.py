@@ -18,7 +18,7 @@ from massmover.evaluation.proof import Moves
 from massmover.evaluation.proof_file import proofs_in
 from massmover.evaluation.settings import Settings, settings_from_json
 from massmover.evaluation.store import Record, RunFolder, read_json, read_records
-from massmover.evaluation.summary import Goal, meets, meets_unmoved, smallest_radii
+from massmover.evaluation.summary import Goal, meets, meets_unmoved, smallest_radii, summarise
 from massmover.report.classes import class_names
 from massmover.report.intervals import Interval, wilson
 from massmover.types import MassmoverError
@@ -191,16 +191,25 @@ def load_run(path: Path) -> Run:
             f"{folder.manifest} is damaged: its settings are missing. Run the evaluation again."
         ) from None
     examples = _examples(folder.examples) if folder.examples.exists() else None
+    records = read_records(folder.records)
     return Run(
         name=path.resolve().name,
         manifest=manifest,
         settings=settings,
-        records=read_records(folder.records),
-        summary=read_json(folder.summary),
+        records=records,
+        summary=_completed(read_json(folder.summary), records, settings),
         examples=examples,
         class_names=class_names(manifest, data=settings.data),
         proofs=_proofs(examples, path=folder.examples) if examples is not None else None,
     )
+
+
+def _completed(summary: dict[str, Any], records: Sequence[Record], settings: Settings) -> dict[str, Any]:
+    """A summary with the counts that earlier versions did not write, from the records."""
+    if all("clean_mistakes" in point for point in summary["accuracy"]):
+        return summary
+    scale = next((record.radius_pixels / record.radius for record in records if record.radius > 0), 1.0)
+    return {**summary, **summarise(records, settings, numbers_per_image=round(scale))}
 
 
 def _examples(path: Path) -> dict[str, NDArray[Any]]:
