@@ -52,6 +52,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-
 if __name__ == "__main__":
     build(Path(sys.argv[1]))

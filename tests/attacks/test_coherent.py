@@ -55,9 +55,8 @@ def assert_inside(images: Tensor, found: AttackResult, ball: WassersteinBall, *,
     assert found.trusted.all()
     judged = verify(images, found.images, radius, power=ball.power, normalisation=ball.normalisation, mask=mask)
     assert judged.violations == 0
-    claim = Claim(
-        radius, ball.window, ball.ground, ball.power, ball.normalisation, 1e-9, ball.scatter, ball.coherence.width
-    )  # type: ignore[union-attr]
+    assert ball.coherence is not None
+    claim = Claim(radius, ball.window, ball.ground, ball.power, ball.normalisation, 1e-9, *ball.coherence)
     for row in range(len(images)):
         free = None if mask is None else mask.expand(images.shape)[row].numpy()
         moves = proving_moves(found.plan, images, row)
@@ -187,7 +186,11 @@ def test_without_scatter_nothing_but_translations_are_found_and_no_whole_one_is_
     images, labels = digits[0][chosen], digits[1][chosen]
     ball = WassersteinBall(2 * math.sqrt(2), scatter=0.0)
     brute = torch.stack(
-        [answers(classifier, shifted(images, move)) != labels for move in itertools.product(range(-2, 3), repeat=2)]
+        [
+            answers(classifier, shifted(images, (down, right))) != labels
+            for down in range(-2, 3)
+            for right in range(-2, 3)
+        ]
     )
     found = attack(classifier, images, labels, ball=ball, method=PlanAscent(steps=20))
     assert 0 < brute.any(dim=0).sum() < len(images)

@@ -12,8 +12,10 @@ import torch
 from commandline import command, environment, massmover
 
 from massmover import WassersteinBall, certified_radius
+from massmover.cli.train import chosen_recipe
 from massmover.models import lenet, load_model
 from massmover.models.weights import load_weights
+from massmover.types import MassmoverError
 
 WORDS = ["--data", "bars.npz", "--count", "331", "--epochs", "3", "--attack-steps", "2", "--radius-pixels", "200"]
 
@@ -118,3 +120,18 @@ def test_a_resume_without_a_checkpoint_is_refused(workshop: Path) -> None:
         done = massmover("train", "--out", out, "--resume", "--data", "bars.npz", cwd=workshop)
         assert done.returncode == 2 and f"--resume: --out {out} {reason}" in done.stderr
     assert not (workshop / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["frank-wolfe", "sinkhorn", "wong"])
+def test_another_adversary_does_not_remember(kind: str) -> None:
+    changed = chosen_recipe("robust", epochs=None, clean_share=None, adversary={"attack": kind, "remember": None})
+    assert changed.adversary is not None and not changed.adversary.remember and changed.adversary.attack == kind
+    with pytest.raises(MassmoverError, match="no potentials to remember"):
+        chosen_recipe("robust", epochs=None, clean_share=None, adversary={"attack": kind, "remember": True})
+
+
+def test_the_robust_adversary_can_be_told_to_forget() -> None:
+    plain = chosen_recipe("robust", epochs=None, clean_share=None, adversary={"remember": None})
+    forgetful = chosen_recipe("robust", epochs=None, clean_share=None, adversary={"remember": False, "steps": 5})
+    assert plain.adversary is not None and plain.adversary.remember
+    assert forgetful.adversary is not None and not forgetful.adversary.remember

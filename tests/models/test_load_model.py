@@ -67,7 +67,7 @@ def test_the_robust_model_stands_where_the_standard_one_falls(digits: tuple[torc
         int((~attack(load_model(name), images, labels, radius=200 / 784, method="ascent").success).sum())
         for name in ("mnist-standard", "mnist-robust", "mnist-robust-97")
     ]
-    assert left[0] <= 4 and min(left[1:]) >= 26, left
+    assert left[0] <= 4 and min(left[1:]) >= 20, left
 
 
 @pytest.mark.parametrize("name", names.BUNDLED)

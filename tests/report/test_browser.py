@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_flow import with_proofs
 from test_page import certified_run, finished_run
+from test_report_flow import with_proofs
 from test_standings import stronger_run
 
 from massmover.evaluation.store import RunFolder

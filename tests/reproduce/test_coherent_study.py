@@ -17,6 +17,7 @@ from massmover.attacks.ascent import PlanAscent
 from massmover.attacks.base import Problem
 from massmover.cli import app
 from massmover.data import load
+from massmover.evaluation.proof_maker import proving_moves
 from massmover.models import load_model, load_weights
 from massmover.models.architectures import lenet
 from massmover.reproduce import coherent as studied
@@ -85,7 +86,7 @@ def test_accuracy_under_attack_is_what_stands_of_all_images(subject: Subject, ba
 def test_a_success_without_proof_does_not_count(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     ball = SMALL["scattered 0.20"]
     before, _ = under_attack(subject.model, subject, ball)
-    make = studied.proving_moves
+    make = proving_moves
 
     def heavier(*arguments: Any) -> Any:
         moves = make(*arguments)

@@ -93,7 +93,8 @@ def test_a_mirrored_image_is_moved_as_the_mirror_of_itself() -> None:
     radii, numbers = torch.full((6,), 0.3, dtype=torch.float64), torch.arange(6)
 
     def mirror_seen(pixels: torch.Tensor) -> torch.Tensor:
-        return seen(pixels.flip(3))
+        scores: torch.Tensor = seen(pixels.flip(3))
+        return scores
 
     straight, turned = Mover(Adversary(steps=1), remember=6), Mover(Adversary(steps=1), remember=6)
     everywhere = torch.ones(6, dtype=torch.bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def dense_scatter(flows: Tensor, balls: Balls) -> float:
         if (mass := float(flows[0, c, k, y, x])) > 0
     ]
     total = sum(mass for mass, *_ in moved)
-    mean = [sum(move[0] * move[axis] for move in moved) / total for axis in (1, 2)]
+    mean = [sum(mass * step[axis] for mass, *step, _ in moved) / total for axis in (0, 1)]
     variance = sum(m * ((dy - mean[0]) ** 2 + (dx - mean[1]) ** 2) for m, dy, dx, _ in moved)
     held: dict[tuple[int, int, int], list[float]] = {}
     for mass, dy, dx, pixel in moved:
@@ -159,7 +160,7 @@ def test_the_checker_refutes_a_plan_that_scatters_more_than_it_claims() -> None:
     some = x * (torch.arange(5) == 1)
     plan = Plan(balls.window, flows_of(balls, {(0, 2): some, (0, 0): x - some}))
     image = plan.images()
-    arrays = {
+    arrays: dict[str, Any] = {
         "original": x.numpy(),
         "adversarial": image.numpy(),
         "radius": np.array([1.0]),
@@ -266,7 +267,7 @@ def test_a_ball_without_scatter_measures_none() -> None:
         ({"scatter": "much"}, "scatter is 'much'"),
     ],
 )
-def test_a_ball_that_cannot_be_is_refused(given_settings: dict[str, float], words: str) -> None:
+def test_a_ball_that_cannot_be_is_refused(given_settings: dict[str, Any], words: str) -> None:
     with pytest.raises(MassmoverError, match=words):
         WassersteinBall(1.0, **given_settings)
 

@@ -42,7 +42,8 @@ def reproduce(
         str, typer.Option(help="mnist, cifar10, another data set by name, a .npz file or a folder.")
     ] = "mnist",
     model: Annotated[
-        str | None, typer.Option(help="Classifier to attack; lenet if there are weights, else mnist-standard (cifar10-robust).")
+        str | None,
+        typer.Option(help="Classifier to attack; lenet if there are weights, else mnist-standard (cifar10-robust)."),
     ] = None,
     weights: Annotated[
         Path | None, typer.Option(help="Weights of the classifier: a .safetensors, .pt or .pth file.")

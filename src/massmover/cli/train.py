@@ -42,8 +42,8 @@ def train_command(
     recipe: Annotated[
         str,
         typer.Option(
-            help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that moves "
-            "together); paper: the published recipe; certified: with a proof "
+            help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that "
+            "moves together); paper: the published recipe; certified: with a proof "
             "(certified-far: for large radii; certified-colour: for photographs)."
         ),
     ] = "standard",
@@ -53,6 +53,10 @@ def train_command(
         str | None, typer.Option(help=f"Adversary: one of {', '.join(names.ADVERSARIES)}.", show_default=False)
     ] = None,
     attack_steps: Annotated[int | None, typer.Option(help="Steps of the adversary.", show_default=False)] = None,
+    remember: Annotated[
+        bool | None,
+        typer.Option(help="Go on from the potential an image had the epoch before.", show_default=False),
+    ] = None,
     radius_pixels: Annotated[
         float | None, typer.Option(help="Largest radius of the adversary x pixels.", show_default=False)
     ] = None,
@@ -89,7 +93,7 @@ def train_command(
     training, test, words = divided(data)
     training = training if count is None else training.subset(0, count)
     pixels = training.images[0].numel()
-    changes = {"attack": attack, "steps": attack_steps, "growth": growth}
+    changes = {"attack": attack, "steps": attack_steps, "growth": growth, "remember": remember}
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
     settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
@@ -141,6 +145,8 @@ def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, a
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
     if recipe.adversary is not None:
         kind = cast("AttackName", changes.get("attack", recipe.adversary.attack))
+        if kind != "ascent":  # what only another adversary can do is left out
+            changes = {"remember": False, **changes}
         ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
         recipe = dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp))
     epochs = recipe.epochs if epochs is None else epochs

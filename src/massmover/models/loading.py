@@ -29,7 +29,7 @@ ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {
 }
 BUNDLED: Mapping[str, Callable[[], nn.Module]] = {
     "mnist-standard": lenet,
-    "mnist-robust": mlp,
+    "mnist-robust": lenet,
     "mnist-robust-97": mlp,
     "cifar10-robust": resnet8,
 }

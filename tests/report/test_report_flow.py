@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 import sys
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_the_field_is_what_a_sum_pixel_by_pixel_gives(shape: tuple[int, int, int
     best: dict[tuple[int, int], float] = {}
     for (y, x), moved in carried.items():
         cell = (y // field.cell, x // field.cell)
-        best[cell] = max(best.get(cell, 0.0), float(np.hypot(*moved)))
+        best[cell] = max(best.get(cell, 0.0), math.hypot(*moved))
     kept = {(y // field.cell, x // field.cell): (y, x) for y, x in field.place.tolist()}
     assert len(kept) == len(field.place) and set(kept) == {cell for cell, size in best.items() if size > 1e-9}
     for (y, x), step in zip(field.place.tolist(), field.step.tolist(), strict=True):
@@ -169,7 +170,8 @@ def with_proofs(folder: Path) -> Path:
     arrays = dict(np.load(path))
     count = len(arrays["index"])
     proof = proof_of([(0, 3, 4, 4, 5, 0.5), (0, 10, 10, 10, 11, 0.25)], shape=SHAPE)
-    np.savez(path, **arrays, **proof_arrays([proof] * count, Claim(1.0)))
+    everything: dict[str, Any] = {**arrays, **proof_arrays([proof] * count, Claim(1.0))}
+    np.savez(path, **everything)
     return folder
 
 
