@@ -168,9 +168,9 @@ def test_the_checker_refutes_a_plan_that_scatters_more_than_it_claims() -> None:
     }
     [verdict] = checked_proofs(arrays)
     assert verdict is not None and verdict.proved and verdict.scatter == pytest.approx(1.0, abs=1e-8)
-    [refuted] = checked_proofs({**arrays, "proof_scatter": np.float64(0.99)})
+    [refuted] = checked_proofs({**arrays, "proof_scatter": np.array(0.99)})
     assert refuted is not None and refuted.status == "refuted" and "scatter" in refuted.reason
-    [bent] = checked_proofs({**arrays, "proof_scatter": np.float64(0.01), "proof_width": np.int64(1)})
+    [bent] = checked_proofs({**arrays, "proof_scatter": np.array(0.01), "proof_width": np.array(1)})
     assert bent is not None and bent.proved  # where every pixel has a knot of its own, each may go its own way
     found = proofs_in(arrays)
     assert found is not None and (found.claim.scatter, found.claim.width) == (1.0, None)
