@@ -95,7 +95,7 @@ def test_the_standings_are_those_of_the_records(site: Path) -> None:
             )
             lines = (run.extractfile("records.jsonl") or io.BytesIO()).read().decode().splitlines()
         page = (site / "standings" / f"{data}.html").read_text(encoding="utf-8")
-        row = page.partition(f'<a href="{model}/report.html">{model}</a>')[2].partition("</tr>")[0]
+        row = page.partition(f'<a href="{data}/{model}/report.html">{model}</a>')[2].partition("</tr>")[0]
         shown = [float(value) for value in re.findall(r'<td data-value="([^"]+)">', row)]
         records = [json.loads(line) for line in lines]
         images = {line["index"] for line in records}
