@@ -354,7 +354,11 @@ class TestEveryMethod:
         wrong = attack(classifier, digits[0][:2], (digits[1][:2] + 1) % 10, ball=ball, method=method)
         assert wrong.success.all() and torch.equal(wrong.images, digits[0][:2]) and wrong.steps.max() == 0
         assert len(attack(classifier, digits[0][:0], digits[1][:0], ball=ball, method=method)) == 0
-        flat = lambda x: torch.stack([x.sum(dim=(1, 2, 3)) * 0 + 1, x.sum(dim=(1, 2, 3)) * 0], dim=1)  # noqa: E731
+
+        def flat(pixels: Tensor) -> Tensor:
+            nothing = 0 * pixels.sum(dim=(1, 2, 3))
+            return torch.stack([nothing + 1, nothing], dim=1)
+
         still = attack(flat, digits[0][:2], torch.zeros(2, dtype=torch.int64), ball=ball, method=method)
         assert not still.success.any() and still.images.isfinite().all() and still.steps.min() > 0
 

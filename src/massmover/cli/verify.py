@@ -81,7 +81,8 @@ def verify(
 
     metric = Claim(0.0, None, *chosen)
     if scatter is not None:
-        metric = replace(metric, **together)  # type: ignore[arg-type]
+        free = together["scatter"] is None  # infinity bounds nothing
+        metric = replace(metric, scatter=None if free else scatter, width=None if free else width)
     if mask is not None:
         arrays["mask"] = _masks(read_mask(str(mask)).numpy(), arrays, mask)
     with naming(str(file)):

@@ -2,6 +2,8 @@
 
 The arithmetic of `field.carried_torch` and `field.slope_torch`. Pixels without mass are passed over. Every constant and
 every function that a kernel uses stands here, as in `kernels.plan`, and nothing is annotated for the same reason.
+
+Numba infers the types of what it compiles and reads no annotations, so the kernels carry none.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _given(field: torch.Tensor, smooth: torch.Tensor, balls: Balls) -> Given:
     mass, room = balls.originals.float().flatten(2), room_in(balls, dtype=torch.float32)
     tensors = (field.float(), smooth.float(), mass, balls.budget, balls.weights, room, *bounds)
     size = np.array([balls.window.rows, balls.window.columns, balls.originals.shape[-1], SEARCH_SWEEPS])
-    return Given(*[tensor.contiguous().numpy() for tensor in tensors], size)  # type: ignore[call-arg]
+    return Given._make((*(tensor.contiguous().numpy() for tensor in tensors), size))
 
 
 def carried_numba(field: torch.Tensor, smooth: torch.Tensor, balls: Balls, avoided: torch.Tensor) -> Carried:
