@@ -2,8 +2,6 @@
 
 The arithmetic of `field.carried_torch` and `field.slope_torch`. Pixels without mass are passed over. Every constant and
 every function that a kernel uses stands here, as in `kernels.plan`, and nothing is annotated for the same reason.
-
-Numba infers the types of what it compiles and reads no annotations, so the kernels carry none.
 """
 
 from __future__ import annotations
