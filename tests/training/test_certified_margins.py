@@ -26,10 +26,21 @@ def potentials() -> PotentialNetwork:
 
 
 def test_the_loss_is_that_of_duels_by_hand() -> None:
-    margin = Margin(radius=0.3, temperature=0.5)
-    won = torch.tensor([[-0.2, torch.inf, 0.7]])  # class 1 against 0 and against 2
-    by_hand = torch.tensor([2 * (0.3 + 0.2) / 0.5, 2 * (0.3 - 0.7) / 0.5]).exp().sum().log1p()
-    torch.testing.assert_close(margin_loss(margin, won), by_hand)
+    won = torch.tensor([[-0.2, torch.inf, 0.7], [-0.2, torch.inf, 0.7]])  # class 1 against 0 and against 2
+    by_hand = sum(
+        torch.tensor([2 * (radius + 0.2) / 0.5, 2 * (radius - 0.7) / 0.5]).exp().sum().log1p() for radius in (0.3, 0.1)
+    )
+    torch.testing.assert_close(margin_loss(won, radii=torch.tensor([0.3, 0.1]), temperature=0.5), by_hand)
+
+
+def test_a_spread_draws_a_radius_for_each_image() -> None:
+    draws = torch.Generator().manual_seed(0)
+    same = Margin(radius=0.3).radii(3, draws=draws)
+    assert same.tolist() == pytest.approx([0.3] * 3)
+    assert torch.rand(1, generator=draws) == torch.rand(1, generator=torch.Generator().manual_seed(0))  # none was used
+    drawn = Margin(radius=0.3, spread=2).radii(10_000, draws=draws)
+    assert 0 <= drawn.min() < 0.001 and 0.299 < drawn.max() < 0.3
+    assert float(drawn.mean()) == pytest.approx(0.1, abs=0.003)  # the mean of u squared is a third
 
 
 def test_the_duels_of_the_true_class_are_those_of_the_scores() -> None:
@@ -87,6 +98,8 @@ def test_a_margin_needs_potentials_and_no_adversary() -> None:
         Margin(temperature=0)
     with pytest.raises(MassmoverError, match="0 < hardest <= softest"):
         Margin(softest=0.01, hardest=0.02)
+    with pytest.raises(MassmoverError, match="spread >= 0"):
+        Margin(spread=-1)
     with pytest.raises(MassmoverError, match="groups >= 1 and members >= 1"):
         Margin(groups=0)
     with pytest.raises(MassmoverError, match=r"memory in \[0, 1\)"):

@@ -132,7 +132,12 @@ def train(
                     if mover.memory is not None and ranks.size > 1:
                         _share(mover.memory, chosen, mine)
                 # learn
-                loss = loss_of(recipe, network, clean, moved, truth) * (ranks.size / len(chosen))
+                if recipe.margin is None:
+                    loss = loss_of(recipe, network, clean, moved, truth)
+                else:
+                    wanted = recipe.margin.radii(len(chosen), draws=run.draws)[mine].to(device)
+                    loss = margin_loss(network(clean, truth), radii=wanted, temperature=recipe.margin.temperature)
+                loss = loss * (ranks.size / len(chosen))
                 run.optimiser.zero_grad(set_to_none=True)
                 torch.autograd.backward(loss)  # typed, unlike loss.backward()
                 value = _mean_over(ranks, loss.detach())
@@ -164,8 +169,6 @@ def train(
 
 def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels) -> Tensor:
     """The loss added up over a batch; with an adversary both kinds of images go through the model together."""
-    if recipe.margin is not None:
-        return margin_loss(recipe.margin, model(clean, labels))
     if moved is None:
         return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     if recipe.clean_share == 0 and recipe.trades == 0:

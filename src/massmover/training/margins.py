@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from massmover.models.certified import PotentialNetwork
-from massmover.training.recipe import Margin
-from massmover.types import Images, Labels, MassmoverError
+from massmover.types import Images, Labels, MassmoverError, PerImage
 
 RADII_PIXELS = (10, 20, 50, 100, 200)  # radius x pixels at which the held-out images are judged
 
@@ -36,12 +35,12 @@ class Margins(nn.Module):
         return self.network.margins(images, labels)
 
 
-def margin_loss(margin: Margin, won: Tensor) -> Tensor:
-    """Cross-entropy, added up, over the duels (B, classes) of the true class, each to be won by the wanted radius.
+def margin_loss(won: Tensor, *, radii: PerImage, temperature: float) -> Tensor:
+    """Cross-entropy, added up, over the duels (B, classes) of the true class, each to be won by the radius wanted.
 
     A duel counts twice, as the difference between the scores of two classes would.
     """
-    return F.softplus(torch.logsumexp(2 * (margin.radius - won) / margin.temperature, dim=1)).sum()
+    return F.softplus(torch.logsumexp(2 * (radii.unsqueeze(1) - won) / temperature, dim=1)).sum()
 
 
 @torch.no_grad()

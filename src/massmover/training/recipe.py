@@ -83,14 +83,17 @@ class Adversary:
 class Margin:
     """Train for a proof: cross-entropy on the duels of a network of potentials, with a radius wanted.
 
-    The true class gives up the wanted `radius` in each of its duels before they, divided by `temperature`, count.
+    The true class gives up a wanted radius in each of its duels before they, divided by `temperature`, count. That is
+    `radius` with a `spread` of 0; otherwise each image draws `radius * u ** spread` anew at every visit, with u uniform
+    in (0, 1), so that no one radius is won at the cost of all others.
     Maxima and minima are soft at first and nearly hard at the end: their temperature falls geometrically from `softest`
     to `hardest`. At first every potential then has a part in every answer, and they part ways one by one; started hard,
-    most would never be the largest anywhere and learn nothing. All four are in pixels. A duel has `groups` times
+    most would never be the largest anywhere and learn nothing. All are in pixels but `spread`. A duel has `groups` times
     `members` potentials.
     """
 
     radius: float = 0.2
+    spread: float = 0.0
     temperature: float = 0.05
     softest: float = 0.5
     hardest: float = 0.02
@@ -103,10 +106,18 @@ class Margin:
             raise MassmoverError(
                 f"a margin needs a radius >= 0 and a temperature > 0; got {self.radius} and {self.temperature}"
             )
+        if not (math.isfinite(self.spread) and self.spread >= 0):
+            raise MassmoverError(f"a margin needs a spread >= 0; got {self.spread}")
         if not 0 < self.hardest <= self.softest:
             raise MassmoverError(f"a margin needs 0 < hardest <= softest; got {self.hardest} and {self.softest}")
         if self.groups < 1 or self.members < 1:
             raise MassmoverError(f"a duel needs groups >= 1 and members >= 1; got {self.groups} and {self.members}")
+
+    def radii(self, count: int, *, draws: torch.Generator) -> PerImage:
+        """The radius wanted for each image of a batch; one and the same needs no draws."""
+        if self.spread == 0:
+            return torch.full((count,), self.radius)
+        return self.radius * torch.rand(count, generator=draws).pow(self.spread)
 
     def softness(self, share: float) -> float:
         """The temperature of maxima and minima after a share of the run."""
