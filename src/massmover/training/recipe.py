@@ -235,7 +235,7 @@ RECIPES = {
         clean_share=0.5,
     ),
     "certified": CERTIFIED,
-    "certified-far": replace(CERTIFIED, margin=Margin(radius=0.5, temperature=0.15, softest=0.8, hardest=0.03)),
+    "certified-far": replace(CERTIFIED, margin=Margin(radius=0.75, spread=1.0, temperature=0.1)),
     "certified-colour": replace(
         CERTIFIED,
         epochs=10,
