@@ -2,8 +2,8 @@
 
     python -m benchmarks.waste --model mnist-robust --radius-pixels 400 --count 150
 
-Bundled digits. Plans of an ascent are soft where it wins early; `auto` replaces them by the cheapest (docs/algorithms.md,
-(1c)).
+Bundled digits. Plans of an ascent are soft where it wins early; `auto` replaces them by the cheapest ones that make
+the same images (docs/algorithms.md, (1c)).
 """
 
 from __future__ import annotations
