@@ -1,6 +1,6 @@
 """Proofs of four kinds of images, made by a short attack and checked: how many are refused.
 
-    python -m benchmarks.proofs --count 4000 4000 1900 100
+    python -m benchmarks.proofs --count 4000 4000 1950 50
 
 Digits, Fashion-MNIST, CIFAR-10, and pictures of 224 x 224 that are laid out of 49 CIFAR-10 images each. Radii go round
 from 0.1 (x pixels) to 1,000; three of four batches are of float32 images, one of float64. Every plan is feasible by
@@ -104,7 +104,7 @@ def tally(model: nn.Module, images: Tensor, labels: Tensor, radius: Tensor) -> T
 def main() -> None:
     """Print a line for each kind, and every refusal."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--count", type=int, nargs=len(KINDS), default=[4000, 4000, 1900, 100])
+    arguments.add_argument("--count", type=int, nargs=len(KINDS), default=[4000, 4000, 1950, 50])
     for (name, kind), count in zip(KINDS.items(), arguments.parse_args().count, strict=True):
         proofs, moved, refused, writing, checking = (
             sum(values, start=type(values[0])()) for values in zip(*batches(kind, count), strict=True)
