@@ -65,7 +65,7 @@ def fetched(name: str) -> ImageSet:
 def pictures(kind: Kind, start: int, count: int) -> Tensor:
     """Some images of a kind, the large ones of others side by side."""
     each = kind.side**2
-    images = fetched(kind.data).images_as_float(start * each, count * each)
+    images = fetched(kind.data).images_as_float(start * each, (start + count) * each)
     channels, height, width = images.shape[1:]
     grid = images.view(count, kind.side, kind.side, channels, height, width).permute(0, 3, 1, 4, 2, 5)
     return grid.reshape(count, channels, kind.side * height, kind.side * width).contiguous()
