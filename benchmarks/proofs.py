@@ -23,6 +23,7 @@ from massmover.data import ImageSet, load
 from massmover.evaluation.proof import Claim, check
 from massmover.evaluation.proof_maker import proving_moves
 from massmover.models import load_model
+from massmover.types import Classifier
 
 RADII = torch.tensor([0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0], dtype=torch.float64)  # radius x pixels
 STEPS = 3  # of the attack: plans are what counts, not whom they fool
@@ -73,19 +74,24 @@ def pictures(kind: Kind, start: int, count: int) -> Tensor:
 
 def batches(kind: Kind, count: int) -> Iterator[Tally]:
     """Attack and check a batch at a time."""
-    model = nn.Sequential(nn.AvgPool2d(kind.side), load_model(kind.model)).eval()
+    network = nn.Sequential(nn.AvgPool2d(kind.side), load_model(kind.model)).eval()
+
+    def model(images: Tensor) -> Tensor:
+        answer: Tensor = network(images.float())
+        return answer
+
     for turn, start in enumerate(range(0, count, kind.batch)):
         images = pictures(kind, start, min(kind.batch, count - start))
         images = images.double() if turn % 4 == 3 else images
         with torch.no_grad():
-            labels = model(images.float()).argmax(dim=1)
+            labels = model(images).argmax(dim=1)
         radius = RADII[torch.arange(start, start + len(images)) % len(RADII)] / images[0].numel()
         yield tally(model, images, labels, radius)
 
 
-def tally(model: nn.Module, images: Tensor, labels: Tensor, radius: Tensor) -> Tally:
+def tally(model: Classifier, images: Tensor, labels: Tensor, radius: Tensor) -> Tally:
     """Attack some images, write each proof and check it."""
-    found = attack(model.to(images.dtype), images, labels, radius=radius, method=PlanAscent(steps=STEPS))
+    found = attack(model, images, labels, radius=radius, method=PlanAscent(steps=STEPS))
     refused, writing, checking = [], 0.0, 0.0
     for row in range(len(images)):
         begin = time.process_time()
