@@ -3,7 +3,8 @@
     python radii.py 1 3 10 30 100 --attack auto --measure 1
 
 Every result is checked by its proof, whether the attack won or not. Exact transport measures a random sample, at each
-radius as many photographs as --measure says. Seconds are those of one processor.
+radius as many photographs as --measure says. Seconds are those of one processor. --keep writes originals and results to
+a file that benchmarks/photographs.py reads.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 import massmover
@@ -33,6 +35,7 @@ class Outcome(NamedTuple):
     attack: float  # seconds of processor time, as are the next two
     proof: float  # to write the plan as a list of moves
     check: float
+    steps: int  # gradients of the model
     distance: float | None = None  # exact, over what the plan costs
     inside: bool | None = None
 
@@ -45,17 +48,18 @@ def timed(task: Callable[[], Any]) -> tuple[Any, float]:
 
 def outcome(
     model: Any, image: torch.Tensor, label: torch.Tensor, *, radius: float, method: str, measure: bool
-) -> Outcome:
-    """Attack one photograph, check its proof, and measure its distance if asked."""
+) -> tuple[Outcome, torch.Tensor]:
+    """Attack one photograph, check its proof, and measure its distance if asked; what became of it, and the image."""
     result, attack = timed(lambda: massmover.attack(model, image, label, radius=radius, method=method))
     moves, proof = timed(lambda: proving_moves(result.plan, image, 0))
     pictures = image[0].numpy(), result.images[0].numpy()
     verdict, seconds = timed(lambda: check(*pictures, moves, Claim(radius, tolerance=1e-9)))
-    found = Outcome(not bool(result.success), verdict.proved, attack, proof, seconds)
+    found = Outcome(not bool(result.success), verdict.proved, attack, proof, seconds, int(result.steps))
     if not measure or not float(result.cost):
-        return found
+        return found, result.images
     judged = massmover.verify(image, result.images, radius)
-    return found._replace(distance=float(judged.distance) / float(result.cost), inside=bool(judged.inside))
+    share = float(judged.distance) / float(result.cost)
+    return found._replace(distance=share, inside=bool(judged.inside)), result.images
 
 
 def summary(found: list[Outcome]) -> str:
@@ -87,18 +91,25 @@ def main() -> None:
     arguments.add_argument("--attack", default="ascent", help="ascent (default), auto or any other")
     arguments.add_argument("--count", type=int, default=SAMPLES, help="of the photographs")
     arguments.add_argument("--measure", type=int, default=0, help="how many to measure exactly at each radius")
+    arguments.add_argument("--keep", help="a file for the results, such as results.npz")
     asked = arguments.parse_args()
     whole, model = load("photographs.npz"), efficientnet_lite0()
     images, labels = whole.images_as_float(0, asked.count), whole.labels[: asked.count]
     massmover.attack(model, images[:1], labels[:1], radius=1e-7, method=asked.attack)  # compiles
+    kept: dict[str, list[Any]] = {"original": [], "adversarial": [], "radius": []}
     for radius in asked.radii:
         sample, found = set(random.Random(f"{radius}").sample(range(len(images)), asked.measure)), []
         for number in range(len(images)):
             pair, share = (images[number : number + 1], labels[number : number + 1]), radius / images[0].numel()
             measure = number in sample
-            found.append(outcome(model, *pair, radius=share, method=asked.attack, measure=measure))
+            one, moved = outcome(model, *pair, radius=share, method=asked.attack, measure=measure)
+            found.append(one)
+            for name, value in zip(kept, (images[number].numpy(), moved[0].numpy(), share), strict=True):
+                kept[name].append(value)
             print(f"  {radius:g}, photograph {number}: {found[-1]}", flush=True)
         print(f"radius x pixels {radius:g}: {summary(found)}", flush=True)
+    if asked.keep:
+        np.savez(asked.keep, **{name: np.stack(values) for name, values in kept.items()})
     print(f"memory at most {peak_megabytes():.0f} MB")
 
 

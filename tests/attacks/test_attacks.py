@@ -301,6 +301,39 @@ def test_more_budget_breaks_more(classifier: nn.Module, digits: tuple[Tensor, Te
     assert broken[2] >= 35
 
 
+class Remembering(nn.Module):
+    """A linear classifier in float64 that remembers the scores of all images it was asked for a gradient of."""
+
+    def __init__(self, slope: Tensor, offset: float) -> None:
+        super().__init__()
+        self.slope, self.offset = nn.Parameter(slope.double()), offset
+        self.scores: list[float] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        score = (images.double() * self.slope).sum(dim=(1, 2, 3)) + self.offset
+        if images.requires_grad:
+            self.scores += score.tolist()
+        return torch.stack([torch.zeros_like(score), score], dim=1)
+
+
+@pytest.mark.usefixtures("backend")
+def test_what_a_proof_undoes_is_won_by_more() -> None:
+    """Rounding is paid from the budget, so that a proved image falls short of the one that the search saw."""
+    image, label, radius = linear_scenes()["dim"][:1], torch.zeros(1, dtype=torch.int64), 1e-4
+    slope = torch.randn(1, 1, 9, 8, generator=torch.Generator().manual_seed(3))
+    patient = Remembering(slope, offset=-1e3)  # out of reach, so that it is seen how the search climbs
+    attack(patient, image, label, radius=radius, method=PlanAscent(steps=30))
+    height, step = patient.scores, 5
+    assert max(height[:step]) < height[step] < max(height)  # there is more to be had
+    hair = 1e-6 * (height[step] - height[0])
+    barely = Remembering(slope, offset=-1e3 - height[step] + hair)
+    found = attack(barely, image, label, radius=radius, method=PlanAscent(steps=30))
+    assert 0 < barely.scores[step] < 2 * hair
+    assert found.success.all() and found.trusted.all()
+    assert float(barely(found.images).detach()[0, 1]) > hair
+    assert int(found.steps) > 2 * (step + 1)  # of both searches
+
+
 def test_the_ensemble_wins_wherever_ascent_does(classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
     images, labels = digits[0][:20], digits[1][:20]
     ball = WassersteinBall.from_pixels(60, images)

@@ -181,6 +181,25 @@ def test_heavy_pixels_settle_what_is_outside_before_any_pair_is_priced(monkeypat
     assert 0.9 * truth < found.lower[0] <= truth
 
 
+def test_specks_far_from_their_targets_do_not_take_hundreds_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few pixels feed a thousand far ones: with eight arcs a round each they came nowhere in sixty rounds."""
+    before, after = torch.zeros(2, 1, 1, 48, 60, dtype=torch.float64)
+    before[..., :4, :2], after[..., :, 30:] = 1e-6, 8e-6 / (48 * 30)
+    before[..., 40, 5], after[..., 40, 6] = 1.0, 1.0
+    truth = exact_distance(before, after).item()
+    rounds, price = [], exact._profitable_arcs
+
+    def counted(*given: Any, **named: Any) -> Any:
+        rounds.append(1)
+        return price(*given, **named)
+
+    monkeypatch.setattr(exact, "DENSE_ARCS", 0)
+    monkeypatch.setattr(exact, "_profitable_arcs", counted)
+    found = distance_bounds(before, after)
+    assert found.exact.all() and found.upper[0] == pytest.approx(truth, rel=1e-9)
+    assert len(rounds) < 15
+
+
 def test_each_image_has_its_radius_and_no_other_shape_is_taken() -> None:
     pair = random_images(5, batch=4, channels=1, height=5, width=5) + 0.01
     x, z = pair[:2], pair[2:]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from massmover.attacks.ascent import PlanAscent, lags
-from massmover.attacks.base import Attack, AttackResult, Found, Problem, run
+from massmover.attacks.base import Attack, AttackResult, Found, Problem, prove
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack
 from massmover.classifier import borrowed, logits_of
@@ -47,7 +47,8 @@ class Scattering:
 
     def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
         """Attack every image, and prove what the bound on scatter leaves."""
-        return run(self, model, problem, seed=seed)
+        with borrowed(model):
+            return prove(model, problem, self.search(model, problem, seed=seed))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from massmover.attacks.base import AttackResult, Found, Problem, prove, run
+from massmover.attacks.base import AttackResult, Found, Problem, prove
 from massmover.attacks.losses import LossName, check_loss, check_margins, fooled, gradient_of, margin_of
 from massmover.attacks.low_pass import low_passed
 from massmover.classifier import borrowed
@@ -121,7 +121,8 @@ class SinkhornAttack:
 
     def run(self, model: Classifier, problem: Problem, *, seed: int = 0) -> AttackResult:
         """Attack every image within its ball; finished images leave the batch. Nothing is random: no seed is used."""
-        return run(self, model, problem, seed=seed)
+        with borrowed(model):  # the search asks for the proof itself, so that none of its successes is undone
+            return prove(model, problem, self.search(model, problem, seed=seed))
 
     def search(self, model: Classifier, problem: Problem, *, seed: int = 0) -> Found:
         """Pursue every image at its own radius."""

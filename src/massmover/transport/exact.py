@@ -31,7 +31,9 @@ SHORT_MOVES = 2  # the sparse path starts with moves of up to this many rows and
 HEAVY = 0.97  # of the mass that travels: what the heaviest pixels carry that are measured first
 HEAVY_ARCS = 4_000_000  # at most between them, and
 HEAVY_SHARE = 0.01  # of all arcs at most: or the rest is measured at once
+ADDED, BEST = 500_000, 8  # arcs that are added at a time, about, and for each source at least
 ROUNDS = 60  # of adding arcs, before bounds are returned instead of the optimum
+PAYS = 1e-12  # reduced cost, below zero by more than which an arc pays
 NEARLY = 0.01  # relative gap below which the duals tell which arcs matter
 SLACK = 0.5  # reduced cost, in pixels for power 1, up to which an arc then stays
 TILE = 8  # rows and columns of the tiles by which pairs of pixels are priced
@@ -217,7 +219,7 @@ def _sparse_narrowing(
 
     arcs = np.unique(np.concatenate([_short_arcs(sources, targets), _corner_arcs(a, b)]))
     lower, upper, thinned = 0.0, math.inf, False
-    u, v, lift = np.zeros(len(a)), np.zeros(len(b)), 1.0
+    u, v, lift, best = np.zeros(len(a)), np.zeros(len(b)), 1.0, BEST
     for turn in range(ROUNDS):
         rows, columns = np.divmod(arcs, len(b))
         costs = _ground_cost(sources[rows], targets[columns], ground=ground, power=power)
@@ -233,7 +235,7 @@ def _sparse_narrowing(
             lower = _heavy_bound(a, b, sources, targets, ground=ground, power=power)
             yield min(lower, upper), upper
         u, v = u + solved.u - lift, v + solved.v
-        missing, deficit = _profitable_arcs(u, v, sources, targets, ground=ground, power=power)
+        missing, deficit = _profitable_arcs(u, v, sources, targets, ground=ground, power=power, best=best)
         lower = max(lower, float(a @ (u - deficit) + b @ v))  # lowering u by its worst deficit makes the duals feasible
         lift = 1.0 + float(deficit.max())
         yield min(lower, upper), upper
@@ -242,6 +244,8 @@ def _sparse_narrowing(
         if not thinned and upper - lower <= NEARLY * upper:
             arcs, thinned = arcs[costs - u[rows] - v[columns] <= SLACK], True
         arcs = np.unique(np.concatenate([arcs, missing]))
+        # Few sources that pay are specks far from any target: with a handful of arcs a round they would take hundreds.
+        best = max(BEST, ADDED // int((deficit > PAYS).sum()))
 
 
 def _heavy_bound(
@@ -321,9 +325,16 @@ def _tiles(pixels: NDArray[np.int64], duals: Array) -> list[_Tile]:
 
 
 def _profitable_arcs(
-    u: Array, v: Array, sources: NDArray[np.int64], targets: NDArray[np.int64], *, ground: Ground, power: float
+    u: Array,
+    v: Array,
+    sources: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    *,
+    ground: Ground,
+    power: float,
+    best: int = BEST,
 ) -> tuple[NDArray[np.int64], Array]:
-    """Arcs with negative reduced cost (the best few of each source), and each source's worst deficit.
+    """Arcs with negative reduced cost (so many of each source, the best), and each source's worst deficit.
 
     Two tiles that lie farther apart than their highest duals add up to hold no such arc. Duals rise by no more than
     distance does, so that nearly all pairs of tiles are done with at one glance, and all pairs of pixels are priced.
@@ -341,8 +352,8 @@ def _profitable_arcs(
         costs = _ground_cost(sources[rows, None], targets[columns][None], ground=ground, power=power)
         reduced = costs - u[rows, None] - v[columns][None]
         deficit[rows] = np.maximum(-reduced.min(axis=1), 0)
-        short = np.flatnonzero(deficit[rows] > 1e-12)  # sources that some missing arc would serve better
-        best = np.argpartition(reduced[short], min(8, len(columns) - 1), axis=1)[:, :8]
-        pays = np.take_along_axis(reduced[short], best, axis=1) < -1e-12
-        found.append((rows[short][:, None] * len(v) + columns[best])[pays])
+        short = np.flatnonzero(deficit[rows] > PAYS)  # sources that some missing arc would serve better
+        first = np.argpartition(reduced[short], min(best, len(columns) - 1), axis=1)[:, :best]
+        pays = np.take_along_axis(reduced[short], first, axis=1) < -PAYS
+        found.append((rows[short][:, None] * len(v) + columns[first])[pays])
     return np.concatenate(found), deficit
