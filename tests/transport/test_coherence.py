@@ -21,7 +21,7 @@ from massmover.evaluation.proof_file import checked_proofs, proof_arrays, proofs
 from massmover.evaluation.proof_maker import proving_moves
 from massmover.transport.coherence import scatter_of
 from massmover.transport.field import Led, carried_torch, slope_torch
-from massmover.transport.plan import Plan, certify
+from massmover.transport.plan import SCATTER_ROUND_OFF, Plan, certify
 from massmover.transport.repair import repair, settled
 from scenes import random_images, seeds
 
@@ -77,11 +77,44 @@ def test_a_pixel_that_is_torn_apart_scatters_though_its_mean_stays() -> None:
     assert torn.item() == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.parametrize(("down", "right"), [(1, 1), (1, -1)])
+def test_a_pixel_that_splits_along_a_diagonal_scatters_and_one_that_splits_bilinearly_does_not(
+    down: int, right: int
+) -> None:
+    x = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    x[0, 0, 2, 2] = 0.8
+    x[0, 0, 1, 3] = 0.4
+    balls = balls_around(x)
+    for share in (0.5, 0.3):
+        apart = {(0, 0): (1 - share) * x, (down, right): share * x}  # covariance +-f (1 - f), along no axis too much
+        assert scatter_of(flows_of(balls, apart), balls).item() == pytest.approx(math.sqrt(2 * share * (1 - share)))
+        parts = {(0, 0): 1 - share, (1, 0): share}, {(0, 0): 1 - share, (0, 1): share}
+        both = {
+            (down * one[0], right * other[1]): one_part * other_part * x
+            for (one, one_part), (other, other_part) in itertools.product(parts[0].items(), parts[1].items())
+        }
+        assert scatter_of(flows_of(balls, both), balls) < SCATTER_ROUND_OFF / 4
+
+
+def test_no_plan_scatters_more_than_the_longest_move_times_the_root_of_two() -> None:
+    x = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    x[0, 0, 2, 2] = 0.8
+    balls = balls_around(x)
+    torn = scatter_of(flows_of(balls, {(-2, -2): x / 2, (2, 2): x / 2}), balls)  # reaches the bound
+    assert torn.item() == pytest.approx(math.sqrt(2) * math.hypot(2, 2))
+    for seed in range(20):
+        y = random_images(seed, batch=1, channels=1, height=4, width=5).clamp_min(0.01)
+        around = balls_around(y, scatter=50.0, radius=90.0)
+        flows = random_flows(seed, around) ** 8  # some rows nearly whole moves
+        plan = repair(Plan(around.window, flows), around).plan.flows
+        assert scatter_of(plan, around) <= math.sqrt(2) * math.hypot(2, 2)
+
+
 def test_turning_does_not_scatter_where_the_field_may_bend_but_does_from_one_vector() -> None:
     x = middle(3)
     at = torch.arange(9, dtype=torch.float64) - 4
     turn = 0.3 * torch.stack([at.repeat(9), -at.repeat_interleave(9)]).unsqueeze(0)
-    led, nothing = Led(turn, torch.zeros_like(turn), torch.zeros(1, 1, 81, dtype=torch.float64)), 1e-12
+    led, nothing = Led(turn, torch.zeros_like(turn), torch.zeros(1, 1, 81, dtype=torch.float64)), SCATTER_ROUND_OFF / 4
     for width, turns in ((8, True), (4, True), (None, False)):
         balls = balls_around(0.4 * x, scatter=math.inf if turns else 5.0, width=None)
         kept = led.moves(balls)
@@ -90,7 +123,10 @@ def test_turning_does_not_scatter_where_the_field_may_bend_but_does_from_one_vec
 
 
 def dense_scatter(flows: Tensor, balls: Balls) -> float:
-    """Variance of the displacement about its mean, less what the grid makes of each pixel's own mean; by loops."""
+    """Variance of the displacement about its mean, less what a bilinear split makes of each pixel's own; by loops.
+
+    And twice what the axes of each pixel's mass do together.
+    """
     moved = [
         (mass, dy, dx, (c, y, x))
         for c in range(flows.shape[1])
@@ -103,15 +139,16 @@ def dense_scatter(flows: Tensor, balls: Balls) -> float:
     variance = sum(m * ((dy - mean[0]) ** 2 + (dx - mean[1]) ** 2) for m, dy, dx, _ in moved)
     held: dict[tuple[int, int, int], list[float]] = {}
     for mass, dy, dx, pixel in moved:
-        row = held.setdefault(pixel, [0.0, 0.0, 0.0])
-        for place, value in enumerate((mass, mass * dy, mass * dx)):
+        row = held.setdefault(pixel, [0.0, 0.0, 0.0, 0.0])
+        for place, value in enumerate((mass, mass * dy, mass * dx, mass * dy * dx)):
             row[place] += value
     grid = sum(
         row[0] * (f - math.floor(f)) * (1 - f + math.floor(f))
         for row in held.values()
         for f in (row[1] / row[0], row[2] / row[0])
     )
-    return math.sqrt(max(variance - grid, 0.0) / total)
+    together = sum(2 * abs(row[3] - row[1] * row[2] / row[0]) for row in held.values())
+    return math.sqrt(max(variance - grid + together, 0.0) / total)
 
 
 def random_flows(seed: int, balls: Balls) -> Tensor:
@@ -220,10 +257,10 @@ def test_the_slope_of_a_field_is_a_derivative(seed: int) -> None:
         torch.rand(1, 2, *shape, generator=generator, dtype=torch.float64) for shape in ((6, 5), (30,))
     )
     variable = field.clone().requires_grad_(True)
-    from massmover.transport.field import _arrived, _parts, corners
+    from massmover.transport.field import Lean, _arrived, corners
 
     reached = corners(variable, balls)
-    loss = (_arrived(reached, x.flatten(2), _parts(reached, avoided)) * gradient.flatten(2)).sum()
+    loss = (_arrived(reached, x.flatten(2), Lean.of(reached, avoided).parts()) * gradient.flatten(2)).sum()
     (wanted,) = torch.autograd.grad(loss, variable)
     ends = torch.isclose(corners(field, balls).between % 1, torch.zeros((), dtype=torch.float64))  # clamped: kinks
     found = slope_torch(gradient, field, avoided, balls) * x.sum(dim=1).flatten(1).unsqueeze(1)
