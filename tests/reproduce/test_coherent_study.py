@@ -117,7 +117,7 @@ def test_every_condition_has_a_panel_of_the_figure() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studied, "ATTACKS", SMALL)
-    monkeypatch.setattr("massmover.cli.studies.ATTACKS", SMALL)
+    monkeypatch.setattr("massmover.cli.coherent_study.ATTACKS", SMALL)
     monkeypatch.setattr(studied, "COHERENT", COHERENT[:1])
 
 

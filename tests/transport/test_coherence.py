@@ -247,6 +247,43 @@ def test_a_field_that_fits_is_kept_whole() -> None:
         assert mean.item() == pytest.approx(float(shift[0, axis, 0]), abs=1e-9)
 
 
+def test_rows_that_give_way_to_full_pixels_still_split_bilinearly() -> None:
+    x = torch.full((1, 1, 9, 9), 0.9)  # a field that draws it together crowds the middle
+    x[..., :2, :] = x[..., -2:, :] = x[..., :2] = x[..., -2:] = 0
+    at = torch.arange(9.0) - 4
+    inwards = -0.1 * torch.stack([at.repeat_interleave(9), at.repeat(9)]).unsqueeze(0)
+    balls = balls_around(x, scatter=0.3, width=8)
+    avoided, nothing = torch.zeros(1, 1, 81), torch.zeros_like(inwards)
+    for _ in range(20):
+        move = carried_torch(inwards, inwards, balls, avoided)
+        avoided = move.avoided
+    assert avoided.max() > 0.1 and move.scatter > 0.05  # they gave way, and that is straying
+    kept = Led(inwards, nothing, avoided).moves(balls)
+    offsets = torch.tensor(balls.window.offsets, dtype=torch.float64)
+    mean = torch.einsum("bckhw,ka->bcahw", kept.flows, offsets) / x.clamp_min(1e-9).unsqueeze(2)
+    apart = offsets.view(1, 1, -1, 2, 1, 1) - mean.unsqueeze(2)
+    together = (kept.flows * apart.prod(dim=3)).sum(dim=2).abs()
+    assert (mean * x.unsqueeze(2)).abs().max() > 0.05 and together.max() < 1e-6
+    assert scatter_of(kept.flows, balls) < 0.3
+
+
+def test_the_checker_counts_what_two_axes_do_together() -> None:
+    x = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    x[0, 0, 1, 1], x[0, 0, 3, 3] = 0.5, 0.25
+    balls = balls_around(x)
+    quarters = dict.fromkeys(itertools.product((0, 1), (0, -1)), x / 4)
+    for moves, scatter in (({(0, 0): x / 2, (1, -1): x / 2}, math.sqrt(0.5)), (quarters, 0.0)):
+        plan = Plan(balls.window, flows_of(balls, moves))
+        proof = proving_moves(plan, x, 0)
+        for claimed, status in ((scatter, "proved"), (0.99 * scatter, "refuted" if scatter else "proved")):
+            claim = Claim(1.0, tolerance=1e-9, scatter=claimed)
+            verdict = check(x[0].numpy(), plan.images()[0].numpy(), proof, claim)
+            assert verdict.status == status, verdict.reason
+        assert check(
+            x[0].numpy(), plan.images()[0].numpy(), proof, Claim(1.0, tolerance=1e-9, scatter=1.0)
+        ).scatter == pytest.approx(scatter, abs=1e-9 if scatter else 1e-6)
+
+
 @settings(max_examples=15)
 @given(seed=seeds)
 def test_the_slope_of_a_field_is_a_derivative(seed: int) -> None:
