@@ -66,7 +66,9 @@ class Rows:
     """Inequalities of a linear programme, gathered block by block."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.count, self.entries, self.most = size, 0, [], []
+        self.size, self.count = size, 0
+        self.entries: list[np.ndarray] = []
+        self.most: list[np.ndarray] = []
 
     def add(self, most: np.ndarray, *blocks: tuple[np.ndarray, np.ndarray, np.ndarray | float]) -> None:
         """Some rows: for each block the row, the variable and the factor of its entries."""

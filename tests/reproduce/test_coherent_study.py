@@ -138,6 +138,7 @@ def run(out: Path, *more: str) -> Any:
 def test_the_command_trains_measures_keeps_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(tmp_path)
     assert first.exit_code == 0, first.output
+    assert "trained for 1 epoch on 60 images" in " ".join(first.output.split())
     record = json.loads((tmp_path / "coherent.json").read_text(encoding="utf-8"))
     models = [NOTHING, SCATTERED, name_of(COHERENT[0])]
     assert record["chosen"] == models[2] and record["train_count"] == 60 and record["count"] == 3

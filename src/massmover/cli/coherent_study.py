@@ -50,8 +50,8 @@ def coherent_study(lesson: Lesson, *, progress: Progress, out: Path, epochs: int
     print_coherent(found, printed, best=best)
     attacked = min(ATTACKED, len(subject.images))
     console.print(
-        f"{len(subject.images)} test images, {attacked} of them under attack; trained for {counted(epochs, 'epoch')} on "
-        f"{len(lesson.training)} images without shifts or turns.\n"
+        f"{len(subject.images)} test images, {attacked} of them under attack; trained for {epochs} "
+        f"{'epoch' if epochs == 1 else 'epochs'} on {len(lesson.training)} images without shifts or turns.\n"
         f"*: {escape(best)} does best on {len(lesson.held_out.images)} held-out training images.\n"
         f"{sum(outcome.unproved for outcome in found)} successes of the attacks have no proof and are not counted."
     )
