@@ -160,11 +160,13 @@ class TestKnownAnswers:
         images, labels = digits[0][:4], digits[1][:4]
         plain, loose = (
             attack(classifier, images, labels, ball=ball, method=PlanAscent(steps=12))
-            for ball in (WassersteinBall(0.05), WassersteinBall(0.05, scatter=3.0))
+            for ball in (WassersteinBall(0.05), WassersteinBall(0.05, scatter=4.01))
         )
         assert plain.steps.max() > 0
         assert torch.equal(plain.images, loose.images)
         assert loose.certificate.scatter.isfinite().all()
+        assert not WassersteinBall(0.05, scatter=4.01).around(images).coherent
+        assert WassersteinBall(0.05, scatter=3.99).around(images).coherent  # torn along a diagonal it would be too much
 
 
 def shifted(images: Tensor, move: tuple[int, int]) -> Tensor:
