@@ -156,9 +156,9 @@ class Balls:
 
     @property
     def coherent(self) -> bool:
-        """Whether scatter is bounded in earnest: no plan scatters by more than the longest move of its window."""
-        longest = math.hypot(self.window.rows, self.window.columns)
-        return self.coherence is not None and self.coherence.scatter < longest
+        """Whether scatter is bounded in earnest: no plan scatters further than √2 times the longest move."""
+        furthest = math.sqrt(2) * math.hypot(self.window.rows, self.window.columns)
+        return self.coherence is not None and self.coherence.scatter < furthest
 
     def select(self, index: Tensor | slice) -> Balls:
         """The balls of some of the images."""

@@ -7,14 +7,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
-from scipy.sparse import coo_matrix, vstack
 from torch import Tensor, nn
 
-from linear import Linear, best_gain, programme
+from coherent_programmes import coherent_bound, coherent_optimum
+from linear import Linear, best_gain
 from massmover import (
     Ensemble,
     FrankWolfe,
@@ -162,11 +160,13 @@ class TestKnownAnswers:
         images, labels = digits[0][:4], digits[1][:4]
         plain, loose = (
             attack(classifier, images, labels, ball=ball, method=PlanAscent(steps=12))
-            for ball in (WassersteinBall(0.05), WassersteinBall(0.05, scatter=3.0))
+            for ball in (WassersteinBall(0.05), WassersteinBall(0.05, scatter=4.01))
         )
         assert plain.steps.max() > 0
         assert torch.equal(plain.images, loose.images)
         assert loose.certificate.scatter.isfinite().all()
+        assert not WassersteinBall(0.05, scatter=4.01).around(images).coherent
+        assert WassersteinBall(0.05, scatter=3.99).around(images).coherent  # torn along a diagonal it would be too much
 
 
 def shifted(images: Tensor, move: tuple[int, int]) -> Tensor:
@@ -205,53 +205,6 @@ def test_without_scatter_nothing_but_translations_are_found_and_no_whole_one_is_
         assert found.plan.flows[row, 0, spread > 1 + 1e-4].sum() < 1e-6  # and only to the pixels around it
 
 
-def coherent_optimum(image: Tensor, slope: Tensor, ball: WassersteinBall, cell: tuple[int, int]) -> float:
-    """The largest slope . (z - image) by one linear programme, if pixels' means lie in one cell of the grid.
-
-    Variables are the plan, the vector s and for each pixel and axis t >= |v - s|^2, by tangents: an upper bound, but
-    for the gaps between tangents exact. Rows beyond the cell pay k (k - 1).
-    """
-    source, target, cost, x = programme(image, ball.moves(image))
-    width, n, many = image.shape[-1], len(x), len(cost)
-    steps = np.stack([target // width - source // width, target % width - source % width])
-    held = np.flatnonzero(x > 0)
-    place = {pixel: number for number, pixel in enumerate(held)}
-    size = many + 2 + 2 * len(held)
-    tau = float(ball.scatter or 0.0)
-    points = np.unique(np.concatenate([sign * tau * np.geomspace(0.05, 30, 40) for sign in (-1, 1)] + [np.zeros(1)]))
-    rows, columns, values, bounds = [], [], [], []
-    leaving = [np.flatnonzero(source == pixel) for pixel in held]
-    count = 0
-    for axis, pixel, point in itertools.product(range(2), held, points):
-        # point^2 + 2 point (v - s - point) <= t
-        arcs = leaving[place[pixel]]
-        entries = [*(2 * point * steps[axis][arcs] / x[pixel]), -2 * point, -1.0]
-        at = [*arcs, many + axis, many + 2 + axis * len(held) + place[pixel]]
-        rows += [count] * len(at)
-        columns += at
-        values += entries
-        bounds.append(point**2)
-        count += 1
-    tangents = coo_matrix((values, (rows, columns)), shape=(count, size))
-    k = steps - np.array(cell)[:, None]
-    budget = np.concatenate([(k * (k - 1)).sum(axis=0), [0.0, 0.0], x[held], x[held]]) / x.sum()
-    radius = np.concatenate([cost / x.sum(), np.zeros(size - many)])
-    box = coo_matrix((np.ones(many), (target, np.arange(many))), shape=(n, size))
-    exact_rows = coo_matrix((np.ones(many), (source, np.arange(many))), shape=(n, size))
-    a = slope.flatten().double().numpy()
-    found = linprog(
-        np.concatenate([-a[target], np.zeros(size - many)]),
-        A_eq=exact_rows.tocsr(),
-        b_eq=x,
-        A_ub=vstack([tangents, box, coo_matrix(radius), coo_matrix(budget)]).tocsr(),
-        b_ub=np.concatenate([bounds, np.ones(n), [float(ball.radius), tau**2]]),
-        bounds=[(0, None)] * many + [(None, None)] * 2 + [(0, None)] * (2 * len(held)),
-        method="highs",
-    )
-    assert found.status == 0
-    return float(-found.fun - a @ x)
-
-
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(("radius", "scatter"), [(0.3, 0.1), (0.3, 0.3), (0.8, 0.05)])
 def test_a_linear_classifier_is_climbed_to_the_linear_programme(radius: float, scatter: float) -> None:
@@ -273,6 +226,35 @@ def test_a_linear_classifier_is_climbed_to_the_linear_programme(radius: float, s
         assert gain <= best_gain(image, slope, ball.moves(image), radius) * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("smoothed", "radius", "scatter", "elsewhere"),
+    [
+        (False, 0.3, 0.1, (0.076, 0.081)),
+        (False, 0.8, 0.05, (0.0, 0.0)),
+        (False, 0.5, 0.02, (0.0, 0.0)),
+        (True, 0.3, 0.1, (-0.031, 0.25)),
+        (True, 0.8, 0.05, (0.0, 0.75)),
+        (True, 0.5, 0.02, (0.0, 0.5)),
+    ],
+)
+def test_in_two_dimensions_most_of_an_upper_bound_is_gained(
+    smoothed: bool, radius: float, scatter: float, elsewhere: tuple[float, float]
+) -> None:
+    """The bound is a linear programme for a fixed vector: the attack's own, and the best of a grid of others."""
+    image = framed(2, size=9, border=1)
+    slope = torch.randn(1, 1, 9, 9, generator=torch.Generator().manual_seed(10))
+    slope = nn.functional.avg_pool2d(slope, 3, 1, 1) if smoothed else slope
+    ball = WassersteinBall(radius, window=3, scatter=scatter)
+    model, label = Linear(slope, offset=-1e3), torch.zeros(1, dtype=torch.int64)
+    found = attack(model, image, label, ball=ball, method=PlanAscent(steps=100))
+    assert_inside(image, found, ball)
+    gain = float(((found.images - image).double() * slope.double()).sum())
+    own = (means_of(found).nan_to_num() * image.double().unsqueeze(2)).sum(dim=(0, 1, 3, 4)) / image.double().sum()
+    bounds = [coherent_bound(image[0], slope, ball, vector) for vector in ((float(own[0]), float(own[1])), elsewhere)]
+    assert gain <= bounds[0] * (1 + 1e-6)
+    assert gain >= 0.87 * max(bounds)  # 0.90 to 0.99 are reached
+
+
 @pytest.mark.usefixtures("backend")
 class TestEveryMethod:
     @quick
@@ -282,6 +264,7 @@ class TestEveryMethod:
     ) -> None:
         images, labels = digits[0][:5].clone(), digits[1][:5]
         images[0], images[1] = 0, 1  # black, and full
+        images[4] = (images[4] > 0.1).float()  # saturated: whatever crowds it has to give way
         ball = WassersteinBall(0.7, scatter=scatter, width=width)
         found = attack(classifier, images, labels, ball=ball, method=method)
         assert_inside(images, found, ball)
@@ -313,14 +296,16 @@ class TestEveryMethod:
         assert torch.equal(found.images, images) and found.steps.min() > 0
 
     @quick
-    def test_masks_hold_and_the_search_sees_them(self, method: Any) -> None:
+    @pytest.mark.parametrize("shape", [(3, 1, 8, 8), (1, 3, 6, 9)], ids=str)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+    def test_masks_hold_and_the_search_sees_them(self, method: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(4)
-        images = 0.5 * torch.rand(3, 1, 8, 8, generator=generator)
-        mask = torch.ones(8, 8, dtype=torch.bool)
+        images = (0.5 * torch.rand(shape, generator=generator)).to(dtype)
+        mask = torch.ones(shape[2:], dtype=torch.bool)
         mask[:, :3] = False
-        slope = torch.randn(1, 1, 8, 8, generator=generator)
+        slope = torch.randn(1, *shape[1:], generator=generator).to(dtype)
         model = Linear(slope, offset=-float((images * slope).sum(dim=(1, 2, 3)).max()) - 0.3)
-        labels = torch.zeros(3, dtype=torch.int64)
+        labels = torch.zeros(len(images), dtype=torch.int64)
         assert answers(model, images).equal(labels)
         ball = WassersteinBall(0.4, scatter=0.3, width=4)
         found = attack(model, images, labels, ball=ball, method=method, mask=mask)

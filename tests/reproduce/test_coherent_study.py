@@ -117,7 +117,7 @@ def test_every_condition_has_a_panel_of_the_figure() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studied, "ATTACKS", SMALL)
-    monkeypatch.setattr("massmover.cli.studies.ATTACKS", SMALL)
+    monkeypatch.setattr("massmover.cli.coherent_study.ATTACKS", SMALL)
     monkeypatch.setattr(studied, "COHERENT", COHERENT[:1])
 
 
@@ -138,6 +138,7 @@ def run(out: Path, *more: str) -> Any:
 def test_the_command_trains_measures_keeps_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(tmp_path)
     assert first.exit_code == 0, first.output
+    assert "trained for 1 epoch on 60 images" in " ".join(first.output.split())
     record = json.loads((tmp_path / "coherent.json").read_text(encoding="utf-8"))
     models = [NOTHING, SCATTERED, name_of(COHERENT[0])]
     assert record["chosen"] == models[2] and record["train_count"] == 60 and record["count"] == 3

@@ -21,7 +21,7 @@ from massmover.evaluation.proof_file import checked_proofs, proof_arrays, proofs
 from massmover.evaluation.proof_maker import proving_moves
 from massmover.transport.coherence import scatter_of
 from massmover.transport.field import Led, carried_torch, slope_torch
-from massmover.transport.plan import Plan, certify
+from massmover.transport.plan import SCATTER_ROUND_OFF, Plan, certify
 from massmover.transport.repair import repair, settled
 from scenes import random_images, seeds
 
@@ -77,11 +77,44 @@ def test_a_pixel_that_is_torn_apart_scatters_though_its_mean_stays() -> None:
     assert torn.item() == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.parametrize(("down", "right"), [(1, 1), (1, -1)])
+def test_a_pixel_that_splits_along_a_diagonal_scatters_and_one_that_splits_bilinearly_does_not(
+    down: int, right: int
+) -> None:
+    x = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    x[0, 0, 2, 2] = 0.8
+    x[0, 0, 1, 3] = 0.4
+    balls = balls_around(x)
+    for share in (0.5, 0.3):
+        apart = {(0, 0): (1 - share) * x, (down, right): share * x}  # covariance +-f (1 - f), along no axis too much
+        assert scatter_of(flows_of(balls, apart), balls).item() == pytest.approx(math.sqrt(2 * share * (1 - share)))
+        parts = {(0, 0): 1 - share, (1, 0): share}, {(0, 0): 1 - share, (0, 1): share}
+        both = {
+            (down * one[0], right * other[1]): one_part * other_part * x
+            for (one, one_part), (other, other_part) in itertools.product(parts[0].items(), parts[1].items())
+        }
+        assert scatter_of(flows_of(balls, both), balls) < SCATTER_ROUND_OFF / 4
+
+
+def test_no_plan_scatters_more_than_the_longest_move_times_the_root_of_two() -> None:
+    x = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    x[0, 0, 2, 2] = 0.8
+    balls = balls_around(x)
+    torn = scatter_of(flows_of(balls, {(-2, -2): x / 2, (2, 2): x / 2}), balls)  # reaches the bound
+    assert torn.item() == pytest.approx(math.sqrt(2) * math.hypot(2, 2))
+    for seed in range(20):
+        y = random_images(seed, batch=1, channels=1, height=4, width=5).clamp_min(0.01)
+        around = balls_around(y, scatter=50.0, radius=90.0)
+        flows = random_flows(seed, around) ** 8  # some rows nearly whole moves
+        plan = repair(Plan(around.window, flows), around).plan.flows
+        assert scatter_of(plan, around) <= math.sqrt(2) * math.hypot(2, 2)
+
+
 def test_turning_does_not_scatter_where_the_field_may_bend_but_does_from_one_vector() -> None:
     x = middle(3)
     at = torch.arange(9, dtype=torch.float64) - 4
     turn = 0.3 * torch.stack([at.repeat(9), -at.repeat_interleave(9)]).unsqueeze(0)
-    led, nothing = Led(turn, torch.zeros_like(turn), torch.zeros(1, 1, 81, dtype=torch.float64)), 1e-12
+    led, nothing = Led(turn, torch.zeros_like(turn), torch.zeros(1, 1, 81, dtype=torch.float64)), SCATTER_ROUND_OFF / 4
     for width, turns in ((8, True), (4, True), (None, False)):
         balls = balls_around(0.4 * x, scatter=math.inf if turns else 5.0, width=None)
         kept = led.moves(balls)
@@ -90,7 +123,10 @@ def test_turning_does_not_scatter_where_the_field_may_bend_but_does_from_one_vec
 
 
 def dense_scatter(flows: Tensor, balls: Balls) -> float:
-    """Variance of the displacement about its mean, less what the grid makes of each pixel's own mean; by loops."""
+    """Variance of the displacement about its mean, less what a bilinear split makes of each pixel's own; by loops.
+
+    And twice what the axes of each pixel's mass do together.
+    """
     moved = [
         (mass, dy, dx, (c, y, x))
         for c in range(flows.shape[1])
@@ -103,15 +139,16 @@ def dense_scatter(flows: Tensor, balls: Balls) -> float:
     variance = sum(m * ((dy - mean[0]) ** 2 + (dx - mean[1]) ** 2) for m, dy, dx, _ in moved)
     held: dict[tuple[int, int, int], list[float]] = {}
     for mass, dy, dx, pixel in moved:
-        row = held.setdefault(pixel, [0.0, 0.0, 0.0])
-        for place, value in enumerate((mass, mass * dy, mass * dx)):
+        row = held.setdefault(pixel, [0.0, 0.0, 0.0, 0.0])
+        for place, value in enumerate((mass, mass * dy, mass * dx, mass * dy * dx)):
             row[place] += value
     grid = sum(
         row[0] * (f - math.floor(f)) * (1 - f + math.floor(f))
         for row in held.values()
         for f in (row[1] / row[0], row[2] / row[0])
     )
-    return math.sqrt(max(variance - grid, 0.0) / total)
+    together = sum(2 * abs(row[3] - row[1] * row[2] / row[0]) for row in held.values())
+    return math.sqrt(max(variance - grid + together, 0.0) / total)
 
 
 def random_flows(seed: int, balls: Balls) -> Tensor:
@@ -210,6 +247,43 @@ def test_a_field_that_fits_is_kept_whole() -> None:
         assert mean.item() == pytest.approx(float(shift[0, axis, 0]), abs=1e-9)
 
 
+def test_rows_that_give_way_to_full_pixels_still_split_bilinearly() -> None:
+    x = torch.full((1, 1, 9, 9), 0.9)  # a field that draws it together crowds the middle
+    x[..., :2, :] = x[..., -2:, :] = x[..., :2] = x[..., -2:] = 0
+    at = torch.arange(9.0) - 4
+    inwards = -0.1 * torch.stack([at.repeat_interleave(9), at.repeat(9)]).unsqueeze(0)
+    balls = balls_around(x, scatter=0.3, width=8)
+    avoided, nothing = torch.zeros(1, 1, 81), torch.zeros_like(inwards)
+    for _ in range(20):
+        move = carried_torch(inwards, inwards, balls, avoided)
+        avoided = move.avoided
+    assert avoided.max() > 0.1 and move.scatter > 0.05  # they gave way, and that is straying
+    kept = Led(inwards, nothing, avoided).moves(balls)
+    offsets = torch.tensor(balls.window.offsets, dtype=torch.float64)
+    mean = torch.einsum("bckhw,ka->bcahw", kept.flows, offsets) / x.clamp_min(1e-9).unsqueeze(2)
+    apart = offsets.view(1, 1, -1, 2, 1, 1) - mean.unsqueeze(2)
+    together = (kept.flows * apart.prod(dim=3)).sum(dim=2).abs()
+    assert (mean * x.unsqueeze(2)).abs().max() > 0.05 and together.max() < 1e-6
+    assert scatter_of(kept.flows, balls) < 0.3
+
+
+def test_the_checker_counts_what_two_axes_do_together() -> None:
+    x = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    x[0, 0, 1, 1], x[0, 0, 3, 3] = 0.5, 0.25
+    balls = balls_around(x)
+    quarters = dict.fromkeys(itertools.product((0, 1), (0, -1)), x / 4)
+    for moves, scatter in (({(0, 0): x / 2, (1, -1): x / 2}, math.sqrt(0.5)), (quarters, 0.0)):
+        plan = Plan(balls.window, flows_of(balls, moves))
+        proof = proving_moves(plan, x, 0)
+        for claimed, status in ((scatter, "proved"), (0.99 * scatter, "refuted" if scatter else "proved")):
+            claim = Claim(1.0, tolerance=1e-9, scatter=claimed)
+            verdict = check(x[0].numpy(), plan.images()[0].numpy(), proof, claim)
+            assert verdict.status == status, verdict.reason
+        assert check(
+            x[0].numpy(), plan.images()[0].numpy(), proof, Claim(1.0, tolerance=1e-9, scatter=1.0)
+        ).scatter == pytest.approx(scatter, abs=1e-9 if scatter else 1e-6)
+
+
 @settings(max_examples=15)
 @given(seed=seeds)
 def test_the_slope_of_a_field_is_a_derivative(seed: int) -> None:
@@ -220,10 +294,10 @@ def test_the_slope_of_a_field_is_a_derivative(seed: int) -> None:
         torch.rand(1, 2, *shape, generator=generator, dtype=torch.float64) for shape in ((6, 5), (30,))
     )
     variable = field.clone().requires_grad_(True)
-    from massmover.transport.field import _arrived, _parts, corners
+    from massmover.transport.field import Lean, _arrived, corners
 
     reached = corners(variable, balls)
-    loss = (_arrived(reached, x.flatten(2), _parts(reached, avoided)) * gradient.flatten(2)).sum()
+    loss = (_arrived(reached, x.flatten(2), Lean.of(reached, avoided).parts()) * gradient.flatten(2)).sum()
     (wanted,) = torch.autograd.grad(loss, variable)
     ends = torch.isclose(corners(field, balls).between % 1, torch.zeros((), dtype=torch.float64))  # clamped: kinks
     found = slope_torch(gradient, field, avoided, balls) * x.sum(dim=1).flatten(1).unsqueeze(1)

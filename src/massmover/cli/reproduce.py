@@ -68,7 +68,8 @@ def reproduce(
     options.threads(threads)
     import torch
 
-    from massmover.cli.studies import coherent_study, lesson_on, measure, subject_of
+    from massmover.cli.coherent_study import coherent_study, lesson_on
+    from massmover.cli.studies import measure, subject_of
 
     torch.set_num_threads(threads)
     usual = COUNTS_CIFAR.get(name, COUNTS[name]) if data == "cifar10" else COUNTS[name]

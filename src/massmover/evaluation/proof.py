@@ -21,10 +21,11 @@ that to the plan. For other powers, mass that y has too much somewhere is sent t
 at most the longest way there is.
 
 6. Where the claim names a scatter: the plan's mass strays no further from a smooth field, in the root mean square and
-   beyond what the grid itself makes of a smooth move (docs/coherent.md). Any field of the stated width is a witness, so
-   the checker takes the one that fits best by its own arithmetic and adds up what the moves stray from it, in float64
-   with a bound of its errors. (1e-5 pixels)^2 of its square are left to masses that were rounded. With a mask, mass
-   that may not move is left out.
+   beyond what the grid itself makes of a smooth move, a bilinear split (docs/coherent.md): what means stray from the
+   field, what a pixel's mass spreads along each axis beyond its two nearest whole moves, and twice what the two axes do
+   together, as a covariance. Any field of the stated width is a witness, so the checker takes the one that fits best by
+   its own arithmetic and adds up what the moves stray from it, in float64 with a bound of its errors. (1e-5 pixels)^2
+   of its square are left to masses that were rounded. With a mask, mass that may not move is left out.
 
 `refuted` says that the proof is wrong, and where. `not proved` says that the sums are right but cannot decide, for what
 rounding may add does not fit in the radius. Neither says that the image is outside: that takes exact transport.
@@ -52,6 +53,7 @@ HALF = 30  # masses are added up in halves of this many bits
 STRAY_ERROR = 1e-11  # pixels: more than float64 errs in what a pixel's mean strays from a field
 STRAY_SLACK = 1e-5  # pixels: the root of what masses in whole units may add to the square of a scatter
 STRAY_SUMS = 1e-10  # relative: more than float64 errs in sums of what mass strays
+CROSS_SUMS = 1e-12  # of the absolute values: more than float64 errs in a covariance, whose terms may cancel
 FINE = 64  # costs are whole multiples of 2 ** -64
 
 Whole = NDArray[np.int64]
@@ -346,8 +348,23 @@ def _stray(moves: Moves, x: _Units, free: NDArray[np.bool_] | None, width: int |
         )
     field = np.stack([_nearest_field(mean.reshape(shape), held.reshape(shape), width) for mean in means])
     apart = np.abs(means.reshape(2, *shape) - field[:, None]) + STRAY_ERROR
-    total = (apart**2).sum(axis=0).reshape(size) @ held + spread.sum()
+    total = (apart**2).sum(axis=0).reshape(size) @ held + spread.sum() + 2 * _covariances(moves, stays, means).sum()
     return math.sqrt(total / held.sum()) * (1 + STRAY_SUMS) if held.any() else 0.0
+
+
+def _covariances(moves: Moves, stays: Real, means: Real) -> Real:
+    """What the two axes of each pixel's mass do together, in units: mass times |covariance|, an upper bound.
+
+    Means that are wrong by some e add mass times e ** 2, for around the true ones the first moments are 0.
+    """
+    away, aside = moves.step.T - means[:, moves.source]
+    both, home = moves.mass * away * aside, stays * means[0] * means[1]
+    signed, absolute = (
+        np.bincount(moves.source, weights=each, minlength=len(stays)) + still
+        for each, still in ((both, home), (np.abs(both), np.abs(home)))
+    )
+    sent = np.bincount(moves.source, weights=moves.mass, minlength=len(stays))
+    return np.asarray(np.abs(signed) + CROSS_SUMS * absolute + STRAY_ERROR**2 * (stays + sent))
 
 
 def _pair(steps: Real) -> Real:

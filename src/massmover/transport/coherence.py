@@ -3,12 +3,14 @@
 The mean displacement of the mass that leaves pixel i is v(i). A smooth field s is bilinear between knots that lie
 `width` pixels apart, or one vector for all mass. The scatter of a plan P of an image x with mass m is the root of
 
-    (1 / m) min_s  sum_ij P_ij |j - i - s(i)|^2  -  (1 / m) sum_i x_i g(v(i)),    g(v) = sum over axes of f (1 - f),
+    (1 / m) min_s  sum_i x_i ( |v(i) - s(i)|^2 + |C(i) - G(i)|_1 )
 
-f being what v lies above a whole number: mass on a grid that moves by a fraction f of a pixel has to split, and that
-alone deviates by f (1 - f). What is left is a sum of two terms that are 0 or more: what pixels' means deviate from the
-field, sum_i x_i |v(i) - s(i)|^2, and what rows spread beyond the two nearest whole moves along each axis,
-sum_ij P_ij k (k - 1) with k = j - i - floor(v(i)). Neither suffers from cancellation.
+C(i) is the covariance of the displacement of the mass that leaves pixel i, and G(i) that of a bilinear split with the
+same mean: f (1 - f) along each axis, f being what the mean lies above a whole number, and 0 between the axes. Mass on a
+grid that moves by a fraction of a pixel has to split, and bilinearly is how a smooth movement does. |.|_1 adds up the
+four entries: what a row spreads beyond the two nearest whole moves along each axis, sum_j P_ij k (k - 1) with
+k = j - i - floor(v(i)), which is 0 or more, and twice what its two axes do together, |cov|. No term suffers from
+cancellation.
 """
 
 from __future__ import annotations
@@ -90,10 +92,11 @@ def scatter_of(flows: Flows, balls: Balls) -> PerImage:
     fields = SmoothFields.over(rows, width=coherence.width)
     held = rows.clamp_min(torch.finfo(rows.dtype).tiny)
     offsets = torch.tensor(balls.window.offsets, dtype=flows.dtype, device=flows.device)  # (K, 2)
-    means, spread = [], torch.zeros_like(rows)
+    means, spread, together = [], torch.zeros_like(rows), flows
     for moves in offsets.unbind(dim=1):
         mean = torch.einsum("bckhw,k->bchw", flows, moves) / held
         means.append(mean)
+        together = together * (moves.view(-1, 1, 1) - mean.unsqueeze(2))  # (B, C, K, H, W)
         # Mass that moves just a whole number of pixels belongs to two cells; arithmetic may put it in either.
         spread += torch.minimum(*(_beyond(flows, moves, cell) for cell in (mean.floor(), mean.ceil() - 1)))
     displacement = torch.stack(means, dim=2)  # (B, C, 2, H, W)
@@ -102,6 +105,7 @@ def scatter_of(flows: Flows, balls: Balls) -> PerImage:
     field = fields.fit(shared.flatten(2)).view_as(shared)
     apart = ((displacement - field.unsqueeze(1)).square().sum(dim=2) * rows).sum(dim=(1, 2, 3))
     mass = rows.sum(dim=(1, 2, 3)).clamp_min(torch.finfo(rows.dtype).tiny)
+    spread += 2 * together.sum(dim=2).abs()
     return ((apart + spread.sum(dim=(1, 2, 3))) / mass).sqrt()
 
 

@@ -1,12 +1,13 @@
 """Plans from displacement fields: mass goes where its field says, split among the four pixels around that place.
 
-A pixel's mass keeps the mean displacement that the field gives it, so the plan of a smooth field does not scatter
-(transport/coherence.py). Where the field crowds a pixel beyond 1, the rows that reach it lean towards their other
-corners. docs/coherent.md, section "The attack".
+A pixel's mass keeps the mean displacement that the field gives it and splits bilinearly, so the plan of a smooth field
+does not scatter (transport/coherence.py). Where the field crowds a pixel beyond 1, the rows that reach it lean away:
+their means give way a little, and they split bilinearly about these. docs/coherent.md, section "The attack".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from massmover.types import Images, PerImage
 SEARCH_SWEEPS, PROOF_SWEEPS = 1, 16  # in which rows learn to lean away from full pixels
 LEANEST = 12.0  # nepers: the most by which a full pixel is avoided
 LEAST_MOBILE = 1e-6
+CORNERS = ((False, False), (False, True), (True, False), (True, True))  # whether each lies below, and to the right
 DUST = 1e-14  # of a pixel's mass
 RESCALINGS = 3  # of a field that costs too much, in the search. The kernels have their own copy of these
 ATTEMPTS = 12  # to find a share of a field whose plan is inside
@@ -40,16 +42,43 @@ class Corners(NamedTuple):
 
     def bilinear(self) -> Tensor:
         """The part of its mass that each pixel sends to each corner, (B, 4, N), where nothing is full."""
-        down, right = self.between.unbind(dim=1)
-        return torch.stack([(1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right], dim=1)
+        return _product(self.between, dim=1)
 
-    def slopes(self) -> tuple[Tensor, Tensor]:
-        """How these parts change as the target goes down, and as it goes right."""
-        down, right = self.between.unbind(dim=1)
-        return (
-            torch.stack([right - 1, -right, 1 - right, right], dim=1),
-            torch.stack([down - 1, 1 - down, -down, down], dim=1),
-        )
+
+class Lean(NamedTuple):
+    """How rows give way to full pixels; (B, C, N) each, down and right."""
+
+    between: tuple[Tensor, Tensor]  # how far the mean lies between the corners now
+    open_: tuple[Tensor, Tensor]  # what the odds of going further were multiplied by
+    twist: Tensor  # how these change along the other axis
+
+    @classmethod
+    def of(cls, reached: Corners, avoided: Tensor) -> Lean:
+        """The lean of rows whose corners are avoided by so many nepers, (B, C, N)."""
+        f, g = reached.between.unsqueeze(1).unbind(dim=2)  # (B, 1, N)
+        first, beside, below, last = around = _at(reached, avoided).unbind(dim=2)
+        downhill, aside = ((-rise).exp() for rise in _rises(around, f, g))
+        between = f * downhill / (1 - f + f * downhill), g * aside / (1 - g + g * aside)
+        return cls(between, (downhill, aside), last - beside - below + first)
+
+    def parts(self) -> Tensor:
+        """The part of its mass that each pixel sends to each corner, (B, C, 4, N)."""
+        return _product(torch.stack(self.between, dim=2), dim=2)
+
+
+def _rises(around: Sequence[Tensor], down: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """How values at four corners, bilinear between them, rise along each axis."""
+    first, beside, below, last = around
+    return (
+        (1 - right) * (below - first) + right * (last - beside),
+        (1 - down) * (beside - first) + down * (last - below),
+    )
+
+
+def _product(between: Tensor, *, dim: int) -> Tensor:
+    """The four parts of a bilinear split: along each axis by itself."""
+    down, right = between.unbind(dim=dim)
+    return torch.stack([(1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right], dim=dim)
 
 
 class Carried(NamedTuple):
@@ -59,7 +88,7 @@ class Carried(NamedTuple):
     images: Images
     avoided: Tensor  # (B, C, N): by how many nepers a full pixel is avoided
     cost: PerImage  # float64
-    scatter: PerImage  # of rows that stay within their four corners
+    scatter: PerImage  # of rows that split bilinearly
 
 
 class Bounds(NamedTuple):
@@ -125,13 +154,13 @@ def carried_torch(field: Tensor, smooth: Tensor, balls: Balls, avoided: Tensor) 
     reached = corners(field * part, balls)
     for _ in range(SEARCH_SWEEPS):
         avoided = _avoiding(reached, x, avoided, room=room)
-    parts = _parts(reached, avoided)
+    lean = Lean.of(reached, avoided)
     return Carried(
         share=share.to(field),
-        images=_arrived(reached, x, parts).minimum(room).view(balls.originals.shape),
+        images=_arrived(reached, x, lean.parts()).minimum(room).view(balls.originals.shape),
         avoided=avoided,
-        cost=_cost(reached, x, parts, balls),
-        scatter=_strayed(reached, x, parts, smooth * part),
+        cost=_cost(reached, x, lean.parts(), balls),
+        scatter=_strayed(reached, x, lean, smooth * part),
     )
 
 
@@ -154,12 +183,14 @@ def slope(gradient: Images, field: Tensor, avoided: Tensor, balls: Balls) -> Ten
 def slope_torch(gradient: Images, field: Tensor, avoided: Tensor, balls: Balls) -> Tensor:
     """`slope` in plain torch, on any device."""
     reached, x = corners(field, balls), balls.originals.to(field).flatten(2)
-    there, open_ = _at(reached, gradient.to(field).flatten(2)), _at(reached, -avoided).exp()  # (B, C, 4, N)
-    weights = reached.bilinear().unsqueeze(1) * open_
-    whole = weights.sum(dim=2, keepdim=True).clamp_min(1e-30)
-    lean = open_ * (there - (weights * there).sum(dim=2, keepdim=True) / whole) / whole
+    lean = Lean.of(reached, avoided)
+    gains = _rises(_at(reached, gradient.to(field).flatten(2)).unbind(dim=2), *lean.between)
+    mobile, rises = [f * (1 - f) for f in lean.between], []
+    for axis, f in enumerate(reached.between.unsqueeze(1).unbind(dim=2)):
+        odds, other = lean.open_[axis], 1 - axis
+        along = gains[axis] * odds / (1 - f + f * odds).square()
+        rises.append(((along - gains[other] * mobile[other] * lean.twist) * x).sum(dim=1))
     mass = x.sum(dim=1)
-    rises = [((lean * rise.unsqueeze(1)).sum(dim=2) * x).sum(dim=1) for rise in reached.slopes()]
     return torch.stack(rises, dim=1) / mass.clamp_min(1e-30).unsqueeze(1) * (mass > 0).unsqueeze(1)
 
 
@@ -176,16 +207,20 @@ def _arrived(reached: Corners, x: Tensor, parts: Tensor) -> Tensor:
     return torch.zeros_like(x).scatter_add_(2, place, (x.unsqueeze(2) * parts).flatten(2))
 
 
-def _parts(reached: Corners, avoided: Tensor) -> Tensor:
-    weights = reached.bilinear().unsqueeze(1) * _at(reached, -avoided).exp()
-    return weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-30)
-
-
 def _avoiding(reached: Corners, x: Tensor, avoided: Tensor, *, room: Tensor) -> Tensor:
     """Avoid overfull pixels more and others less, by a Newton step on each pixel's own mass."""
-    parts = _parts(reached, avoided)
-    arrived, mobile = _arrived(reached, x, parts), _arrived(reached, x, parts * (1 - parts))
+    lean = Lean.of(reached, avoided)
+    parts, mobile = lean.parts(), _mobility(reached, lean)
+    arrived, mobile = _arrived(reached, x, parts), _arrived(reached, x, parts * mobile)
     return (avoided + ((arrived - room) / (mobile + LEAST_MOBILE)).clamp(-2, 2)).clamp(0, LEANEST)
+
+
+def _mobility(reached: Corners, lean: Lean) -> Tensor:
+    """The share by which each part falls as its corner is avoided more, a neper: (B, C, 4, N)."""
+    (down, right), (f, g) = reached.between.unsqueeze(1).unbind(dim=2), lean.between
+    along = [((1 - f) if low else f, right if side else 1 - right) for low, side in CORNERS]
+    aside = [((1 - g) if side else g, down if low else 1 - down) for low, side in CORNERS]
+    return torch.stack([a * b + c * d for (a, b), (c, d) in zip(along, aside, strict=True)], dim=2)
 
 
 def _corner_moves(base: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,12 +245,11 @@ def _move_places(reached: Corners, balls: Balls) -> Tensor:
     return ((down.clamp_max(rows) + rows) * (2 * columns + 1) + right.clamp_max(columns) + columns).long()
 
 
-def _strayed(reached: Corners, x: Tensor, parts: Tensor, smooth: Tensor) -> PerImage:
-    """The scatter of rows that stay within their corners: what their means deviate from the smooth part of a field."""
-    moves = _corner_moves(reached.base)
+def _strayed(reached: Corners, x: Tensor, lean: Lean, smooth: Tensor) -> PerImage:
+    """The scatter of rows that split bilinearly: what their means deviate from the smooth part of a field."""
     apart = torch.zeros_like(x)
-    for move, aim in zip(moves, smooth.unbind(dim=1), strict=True):
-        apart += ((parts * move.unsqueeze(1)).sum(dim=2) - aim.unsqueeze(1)).square() * x
+    for base, between, aim in zip(reached.base.unbind(dim=1), lean.between, smooth.unbind(dim=1), strict=True):
+        apart += ((base - aim).unsqueeze(1) + between).square() * x
     return (apart.sum(dim=(1, 2)) / x.sum(dim=(1, 2)).clamp_min(1e-30)).sqrt()
 
 
@@ -290,10 +324,10 @@ def _written(led: Led, balls: Balls) -> Kept:
     reached, flat, avoided = corners(led.smooth + led.stray, balls), x.flatten(2), led.avoided
     room = room_in(balls, dtype=x.dtype)
     for _ in range(PROOF_SWEEPS):
-        if not bool((_arrived(reached, flat, _parts(reached, avoided)) > room).any()):
+        if not bool((_arrived(reached, flat, Lean.of(reached, avoided).parts()) > room).any()):
             break
         avoided = _avoiding(reached, flat, avoided, room=room)
-    mass = flat.unsqueeze(2) * _parts(reached, avoided)  # (B, C, 4, N)
+    mass = flat.unsqueeze(2) * Lean.of(reached, avoided).parts()  # (B, C, 4, N)
     grid = mass.new_zeros(*mass.shape[:2], len(window.offsets), mass.shape[-1])
     grid.scatter_add_(2, _move_places(reached, balls).unsqueeze(1).expand_as(mass), mass)
     flows = grid[:, :, _grid_places(window.rows, window.columns, device=grid.device)]

@@ -19,9 +19,8 @@ from massmover.types import Images
 
 ONE, NOTHING = np.float32(1.0), np.float32(0.0)
 LEANEST, LEAST_MOBILE, BOLDEST = np.float32(12.0), np.float32(1e-6), np.float32(2.0)
-SPECK = np.float32(1e-30)
 SEARCH_SWEEPS, RESCALINGS = 1, 3  # as in `field`
-ARRIVED, MOBILE, OPEN, PLANES = range(4)
+ARRIVED, MOBILE, PLANES = range(3)
 BATCHED = 6  # of the arrays of `Given`, those with an entry for each image
 
 
@@ -72,10 +71,9 @@ def carried_numba(field: torch.Tensor, smooth: torch.Tensor, balls: Balls, avoid
     arrays = Answer(share, images.reshape(given.mass.shape), kept, cost, scatter)
 
     def work(some: slice) -> None:
-        parts = np.empty(4, np.float32)
         mine = Given(*(array[some] for array in given[:BATCHED]), *given[BATCHED:])
         planes = np.zeros((PLANES, given.mass.shape[2]), np.float32)
-        carry(mine, Answer(*(array[some] for array in arrays)), planes, parts)
+        carry(mine, Answer(*(array[some] for array in arrays)), planes)
 
     in_parallel(work, count=shape[0])
     return answer
@@ -88,10 +86,7 @@ def slope_numba(gradient: Images, field: torch.Tensor, avoided: torch.Tensor, ba
     answer = rise.numpy()
 
     def work(some: slice) -> None:
-        parts, open_ = np.empty(4, np.float32), np.empty(given.mass.shape[1:], np.float32)
-        climb(
-            given.field[some], given.mass[some], slopes[some], lean[some], given[BATCHED:], answer[some], open_, parts
-        )
+        climb(given.field[some], given.mass[some], slopes[some], lean[some], given[BATCHED:], answer[some])
 
     in_parallel(work, count=len(field))
     return rise
@@ -106,23 +101,21 @@ def _corner(field, least, most, i):  # type: ignore[no-untyped-def]
 
 
 @part()
-def _opened(avoided, open_):  # type: ignore[no-untyped-def]
-    """How open each pixel is, in `open_`: most are not avoided at all."""
-    for j in range(open_.shape[0]):
-        open_[j] = np.exp(-avoided[j]) if avoided[j] > NOTHING else ONE
+def _rise(values, at, right, down, f, g):  # type: ignore[no-untyped-def]
+    """How values at four corners, bilinear between them, rise down and right, and how these rises change."""
+    first, beside, below, last = values[at], values[at + right], values[at + down], values[at + down + right]
+    twist = last - beside - below + first
+    return below - first + g * twist, beside - first + f * twist, twist
 
 
 @part()
-def _split(parts, open_, at, right, down, f, g):  # type: ignore[no-untyped-def]
-    """The part of a pixel's mass to each corner, in `parts`, and what they were divided by."""
-    parts[0] = (ONE - f) * (ONE - g) * open_[at]
-    parts[1] = (ONE - f) * g * open_[at + right]
-    parts[2] = f * (ONE - g) * open_[at + down]
-    parts[3] = f * g * open_[at + down + right]
-    total = max(parts[0] + parts[1] + parts[2] + parts[3], SPECK)
-    for k in range(4):
-        parts[k] /= total
-    return total
+def _leant(avoided, at, right, down, f, g):  # type: ignore[no-untyped-def]
+    """Where the mean lies once a row gives way to full corners, the odds of it, and how these change; most do not."""
+    steep, aside, twist = _rise(avoided, at, right, down, f, g)
+    if steep == NOTHING and aside == NOTHING and twist == NOTHING:
+        return f, g, ONE, ONE, NOTHING
+    below, beside = np.exp(-steep), np.exp(-aside)
+    return f * below / (ONE - f + f * below), g * beside / (ONE - g + g * beside), below, beside, twist
 
 
 @part()
@@ -154,7 +147,7 @@ def _scaled_corner(given, b, axis, i, share):  # type: ignore[no-untyped-def]
 
 
 @kernel(nogil=True)
-def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
+def carry(given, answer, planes):  # type: ignore[no-untyped-def]
     """Carry the mass of some images along a share of their fields that can be paid for, nearly."""
     channels, pixels = given.mass.shape[1], given.mass.shape[2]
     for b in range(given.mass.shape[0]):
@@ -168,12 +161,12 @@ def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
         stray, mass = 0.0, 0.0
         for c in range(channels):
             for _ in range(given.size[3]):
-                _let_arrive(given, answer, planes, parts, b, c)
+                _let_arrive(given, answer, planes, b, c)
                 for j in range(pixels):
                     crowded = (planes[ARRIVED, j] - given.room[b, c, j]) / (planes[MOBILE, j] + LEAST_MOBILE)
                     step = min(max(crowded, -BOLDEST), BOLDEST)
                     answer.avoided[b, c, j] = min(max(answer.avoided[b, c, j] + step, NOTHING), LEANEST)
-            strayed = _let_arrive(given, answer, planes, parts, b, c)
+            strayed = _let_arrive(given, answer, planes, b, c)
             stray += strayed[0]
             mass += strayed[1]
             answer.cost[b] += strayed[2] * given.weights[b, c]
@@ -183,14 +176,13 @@ def carry(given, answer, planes, parts):  # type: ignore[no-untyped-def]
 
 
 @part()
-def _let_arrive(given, answer, planes, parts, b, c):  # type: ignore[no-untyped-def]
+def _let_arrive(given, answer, planes, b, c):  # type: ignore[no-untyped-def]
     """Let a channel's mass arrive; what it strays from the smooth part, its mass, and what it costs."""
     rows, columns, width = given.size[0], given.size[1], given.size[2]
     stray, mass, cost, share, wide = 0.0, 0.0, 0.0, answer.share[b], 2 * columns + 1
     for j in range(planes.shape[1]):
         planes[ARRIVED, j] = NOTHING
         planes[MOBILE, j] = NOTHING
-    _opened(answer.avoided[b, c], planes[OPEN])
     for i in range(planes.shape[1]):
         held = given.mass[b, c, i]
         if held > NOTHING:
@@ -199,28 +191,28 @@ def _let_arrive(given, answer, planes, parts, b, c):  # type: ignore[no-untyped-
             right = 1 if given.most[1, i] > x else 0
             down = width if given.most[0, i] > y else 0
             at = i + y * width + x
-            _split(parts, planes[OPEN], at, right, down, f, g)
+            low, aside, _, _, _ = _leant(answer.avoided[b, c], at, right, down, f, g)
             for k in range(4):
-                sent, place = held * parts[k], at + (k % 2) * right + (k // 2) * down
+                along, before = (low, f) if k // 2 else (ONE - low, ONE - f)
+                across, beside = (aside, g) if k % 2 else (ONE - aside, ONE - g)
+                sent, place = held * along * across, at + (k % 2) * right + (k // 2) * down
                 planes[ARRIVED, place] += sent
-                planes[MOBILE, place] += sent * (ONE - parts[k])
+                planes[MOBILE, place] += sent * ((ONE - along) * beside + (ONE - across) * before)
                 move = (min(y + k // 2, rows) + rows) * wide + min(x + k % 2, columns) + columns
                 cost += sent * given.costs[move]
-            away = y + parts[2] + parts[3] - given.smooth[b, 0, i] * share
-            aside = x + parts[1] + parts[3] - given.smooth[b, 1, i] * share
+            away = y + low - given.smooth[b, 0, i] * share
+            aside = x + aside - given.smooth[b, 1, i] * share
             stray += held * (away * away + aside * aside)
             mass += held
     return stray, mass, cost
 
 
 @kernel(nogil=True)
-def climb(field, mass, gradient, avoided, bounds, rise, open_, parts):  # type: ignore[no-untyped-def]
+def climb(field, mass, gradient, avoided, bounds, rise):  # type: ignore[no-untyped-def]
     """How the loss rises as each pixel's mass goes further down and right."""
     least, most, _, size = bounds
     width = size[2]
     for b in range(mass.shape[0]):
-        for c in range(mass.shape[1]):
-            _opened(avoided[b, c], open_[c])
         for i in range(mass.shape[2]):
             total = NOTHING
             for c in range(mass.shape[1]):
@@ -233,15 +225,10 @@ def climb(field, mass, gradient, avoided, bounds, rise, open_, parts):  # type: 
             down = width if most[0, i] > y else 0
             at = i + y * width + x
             for c in range(mass.shape[1]):
-                whole = _split(parts, open_[c], at, right, down, f, g)
-                held = mass[b, c, i] / total / whole
-                mean = NOTHING
-                for k in range(4):
-                    mean += parts[k] * gradient[b, c, at + (k % 2) * right + (k // 2) * down]
-                for k in range(4):
-                    place = at + (k % 2) * right + (k // 2) * down
-                    gain = open_[c, place] * (gradient[b, c, place] - mean) * held
-                    beside = g if k % 2 else ONE - g
-                    below = f if k // 2 else ONE - f
-                    rise[b, 0, i] += gain * (beside if k // 2 else -beside)
-                    rise[b, 1, i] += gain * (below if k % 2 else -below)
+                held = mass[b, c, i] / total
+                low, aside, below, beside, twist = _leant(avoided[b, c], at, right, down, f, g)
+                gain, gain_aside, _ = _rise(gradient[b, c], at, right, down, low, aside)
+                along, across = ONE - f + f * below, ONE - g + g * beside
+                mobile, mobile_aside = low * (ONE - low), aside * (ONE - aside)
+                rise[b, 0, i] += held * (gain * below / (along * along) - gain_aside * mobile_aside * twist)
+                rise[b, 1, i] += held * (gain_aside * beside / (across * across) - gain * mobile * twist)
