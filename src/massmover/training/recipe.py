@@ -88,8 +88,8 @@ class Margin:
     in (0, 1), so that no one radius is won at the cost of all others.
     Maxima and minima are soft at first and nearly hard at the end: their temperature falls geometrically from `softest`
     to `hardest`. At first every potential then has a part in every answer, and they part ways one by one; started hard,
-    most would never be the largest anywhere and learn nothing. All are in pixels but `spread`. A duel has `groups` times
-    `members` potentials.
+    most would never be the largest anywhere and learn nothing. All are in pixels but `spread`. A duel has `groups`
+    times `members` potentials.
     """
 
     radius: float = 0.2
