@@ -109,8 +109,8 @@ def main() -> None:
             print(f"  {radius:g}, photograph {number}: {found[-1]}", flush=True)
         print(f"radius x pixels {radius:g}: {summary(found)}", flush=True)
     if asked.keep:
-        original, adversarial, radius = map(np.stack, kept.values())
-        np.savez(asked.keep, original=original, adversarial=adversarial, radius=radius)
+        original, adversarial, radii = (np.stack(values) for values in kept.values())
+        np.savez(asked.keep, original=original, adversarial=adversarial, radius=radii)
     print(f"memory at most {peak_megabytes():.0f} MB")
 
 
