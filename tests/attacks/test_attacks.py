@@ -427,6 +427,17 @@ class TestSmallestRadius:
         assert (labels_of(classifier, found.images)[won] != labels[won]).all()
         assert torch.isinf(found.radius[~won]).all()
 
+    def test_another_class_than_the_likeliest_may_be_closer(
+        self, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
+    ) -> None:
+        chosen = [0, 23, 34, 50] if backend == "numba" else [34]
+        images, labels = digits[0][chosen], digits[1][chosen]
+        near, nearest = (smallest_radius(classifier, images, labels, rounds=rounds) for rounds in (4, None))
+        assert (nearest.radius <= near.radius * (1 + 1e-6)).all()
+        assert (nearest.radius[-1:] < 0.85 * near.radius[-1:]).all()
+        assert (nearest.lower <= nearest.radius).all()
+        assert verify(images, nearest.images, nearest.radius).violations == 0
+
     def test_one_run_gives_the_whole_curve(
         self, classifier: nn.Module, digits: tuple[Tensor, Tensor], backend: str
     ) -> None:

@@ -80,6 +80,13 @@ class Problem:
             won, margin = (ask(logits, self.labels, targets=self.targets) for ask in (fooled, margin_of))
         return (margin > self.looking_lead if self.looking_lead else won), margin
 
+    def rivals(self, model: Classifier) -> Tensor:
+        """The wrong classes of each image, most likely first, (B, classes - 1); none where the attack has targets."""
+        with torch.no_grad():
+            logits = logits_of(model, self.shown(self.images)).scatter(1, self.labels[:, None], -torch.inf)
+        wrong = logits.argsort(dim=1, descending=True, stable=True)[:, :-1]
+        return wrong if self.targets is None else wrong[:, :0]
+
     def slope(
         self, model: Classifier, images: Images, *, loss: LossName, low_pass: float = 0.0
     ) -> tuple[PerImage, Images]:

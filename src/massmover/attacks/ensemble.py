@@ -13,7 +13,7 @@ from massmover.attacks.ascent import PlanAscent, lags
 from massmover.attacks.base import Attack, AttackResult, Found, Problem, prove
 from massmover.attacks.frank_wolfe import FrankWolfe
 from massmover.attacks.pgd import SinkhornAttack
-from massmover.classifier import borrowed, logits_of
+from massmover.classifier import borrowed
 from massmover.inputs import check_settings
 from massmover.types import Classifier, Labels
 
@@ -100,9 +100,8 @@ class Ensemble:
         margin = replace(ascent, loss="margin")
         yield Attempt("auto: ascent", ascent)
         yield Attempt("auto: ascent on the margin", margin)
-        if problem.targets is None:
-            for rank, aims in enumerate(self._runners_up(model, problem)[1:], start=2):
-                yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims, second)
+        for rank, aims in enumerate(problem.rivals(model)[:, 1 : self.runners_up].unbind(dim=1), start=2):
+            yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims, second)
         yield Attempt("auto: sinkhorn", SinkhornAttack(steps=self.steps), None, second)
         yield Attempt("auto: ascent on the margin's ratio", replace(ascent, loss="dlr"), None, last)
         restarted = replace(ascent, restarts=self.restarts, steps=2 * self.steps)
@@ -115,16 +114,8 @@ class Ensemble:
         margin = replace(ascent, loss="margin")
         yield Attempt("auto: ascent", ascent)
         yield Attempt("auto: ascent on the margin", margin)
-        if problem.targets is None:
-            for rank, aims in enumerate(self._runners_up(model, problem)[1:], start=2):
-                yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims)
+        for rank, aims in enumerate(problem.rivals(model)[:, 1 : self.runners_up].unbind(dim=1), start=2):
+            yield Attempt(f"auto: ascent to runner-up {rank}", margin, aims)
         restarted = replace(ascent, loss="dlr", restarts=1 + self.restarts)
         yield Attempt("auto: ascent on the margin's ratio, restarted", restarted)
         yield Attempt("auto: ascent that scatters, the less of it", Scattering(ascent))
-
-    def _runners_up(self, model: Classifier, problem: Problem) -> list[Labels]:
-        """The most likely wrong classes of each image, one tensor of labels per rank."""
-        with torch.no_grad():
-            logits = logits_of(model, problem.shown(problem.images)).scatter(1, problem.labels[:, None], -torch.inf)
-        ranks = logits.argsort(dim=1, descending=True, stable=True)
-        return [ranks[:, rank] for rank in range(min(self.runners_up, logits.shape[1] - 1))]

@@ -32,11 +32,25 @@ WALK_BACK = 12  # halvings of the way back to the original
 NARROW = 1.01  # a bracket whose ends are this close is not split again
 FIRST, FIRST_SEARCH = 20.0, 100.0  # radius x pixels of the first attack, and where the first search starts
 SHORTER = 0.6  # times an ascent's steps: those of a search
-# The searches: their loss (None: the ascent's own), and where they start, times the best radius so far.
-SEARCHES: tuple[tuple[LossName | None, float], ...] = ((None, 1.0), ("margin", 1.0), ("dlr", 1.0), (None, 3.0))
 ATTACKS = 8  # of each image at most, by attacks that cannot search
 WIDER = 0.7  # times what searches failed at: from where on attacks look again, when they are asked for
 LEEWAY = 1 + 1e-5  # what the proof of a search may cost more: it was made in float32
+
+
+class Way(NamedTuple):
+    """One of the searches: what it climbs, where it starts, and to which wrong class it leads."""
+
+    loss: LossName | None = None  # None: the ascent's own
+    start: float = 1.0  # times the best radius so far
+    rival: int | None = None  # 0 is the likeliest wrong class; None leads to whichever comes first
+
+
+SEARCHES = (Way(), Way("margin"), Way("dlr"), Way(start=3.0), Way("margin", rival=1), Way("margin", rival=2))
+
+
+def ways_among(rivals: int) -> list[Way]:
+    """The searches where there are so many wrong classes to lead to."""
+    return [way for way in SEARCHES if way.rival is None or way.rival < rivals]
 
 
 class Curve(NamedTuple):
@@ -124,7 +138,7 @@ def smallest_radius(
     """Find, for every image, how little mass has to move how far until the classifier is wrong.
 
     The radius of the ball is where the search gives up (default: one pixel, radius 1.0). `rounds` is how often an image
-    is attacked at most: 4 times by plan ascent, whose radius then follows the margin, 8 times by others and with draws.
+    is attacked at most: 6 times by plan ascent, whose radius then follows the margin, 8 times by others and with draws.
     Further rounds of plan ascent attack radii below what was found; they pay where most pixels are full. The other
     arguments are those of `attack`.
     """
@@ -137,10 +151,11 @@ def smallest_radius(
         # A search that follows the margin would end where one draw of a model that answers by chance was lucky.
         # And it climbs with potentials, whose plans scatter.
         follows = not problem.climbing_lead and not problem.balls.coherent
-        searches = SEARCHES[:rounds] if isinstance(chosen, PlanAscent) and follows else ()
+        rivals = problem.rivals(searched) if isinstance(chosen, PlanAscent) and follows else None
+        searches = [] if rivals is None else ways_among(rivals.shape[1])[:rounds]
         attacks = (len(searches) or ATTACKS if rounds is None else rounds) - len(searches)
-        if isinstance(chosen, PlanAscent) and searches and len(search.open()):
-            search.begin_near(searched, problem, chosen, searches)
+        if isinstance(chosen, PlanAscent) and rivals is not None and searches and len(search.open()):
+            search.begin_near(searched, problem, chosen, searches, rivals)
             if attacks:
                 search.lower.mul_(WIDER)
         for _ in range(attacks):
@@ -192,17 +207,22 @@ class _Search:
         return cls(limit=problem.balls.budget, lower=torch.zeros_like(upper), best=best, upper=upper)
 
     def begin_near(
-        self, model: Classifier, problem: Problem, ascent: PlanAscent, searches: Sequence[tuple[LossName | None, float]]
+        self, model: Classifier, problem: Problem, ascent: PlanAscent, searches: Sequence[Way], rivals: Tensor
     ) -> None:
         """Tighten the brackets by searches whose radius follows the margin."""
         index = self.open()
         part = problem.select(index)
         reached = Reached.nothing(part)
         start = torch.full_like(part.balls.budget, FIRST_SEARCH / pixel_count(problem.images))
-        for loss, times in searches:
+        for loss, times, rival in searches:
             shorter = replace(ascent, steps=max(round(SHORTER * ascent.steps), 1), loss=loss or ascent.loss)
             first = torch.where(torch.isfinite(reached.cost), times * reached.cost, start)
-            reached = approach(shorter, model, part, first=first, reached=reached)
+            if rival is None:
+                reached = approach(shorter, model, part, first=first, reached=reached)
+                continue
+            led = approach(shorter, model, replace(part, targets=rivals[index, rival]), first=first, reached=reached)
+            # What does not lead to one class may lead to another: no failure of the attack.
+            reached = led._replace(failed=torch.where(reached.failed < led.cost, reached.failed, 0.0))
         budget = torch.where(torch.isfinite(reached.cost), LEEWAY * reached.cost, part.balls.budget)
         aimed = part.with_budget(budget.minimum(part.balls.budget))
         found = walk_back(model, aimed, prove(model, aimed, reached.found(floor=ascent.floor)))
