@@ -104,25 +104,27 @@ def test_other_attacks_take_every_type_too(
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("width", [None, 9])
+@pytest.mark.parametrize(("radius", "scatter", "width"), [(2.0, 0.3, None), (0.5, 0.1, 9)])
 @pytest.mark.parametrize("of_images", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("of_model", [torch.float64, *HALVES], ids=str)
 def test_mass_that_moves_together_takes_every_type_too(
     of_model: torch.dtype,
     of_images: torch.dtype,
+    radius: float,
+    scatter: float,
     width: int | None,
     classifier: nn.Module,
     digits: tuple[Tensor, Tensor],
 ) -> None:
     model = copy.deepcopy(classifier).to(of_model)
     images, labels = known(model, digits, of_model)
-    images, ball = images.to(of_images), WassersteinBall(2.0, scatter=0.3, width=width)
+    images, ball = images.to(of_images), WassersteinBall(radius, scatter=scatter, width=width)
     result = attack(model, images, labels, ball=ball, method=PlanAscent(steps=8))
     assert result.images.dtype == (torch.float64 if of_images == torch.float64 else torch.float32)
     assert result.success.any() and not result.success.all()
     assert torch.equal(result.success, predicted(model, result.images.to(of_model)) != labels)
-    assert result.trusted.all() and (result.certificate.scatter <= 0.3 * (1 + 1e-9)).all()
-    assert verify(images.to(result.images.dtype), result.images, 2.0).violations == 0
+    assert result.trusted.all() and (result.certificate.scatter <= scatter * (1 + 1e-9)).all()
+    assert verify(images.to(result.images.dtype), result.images, radius).violations == 0
 
 
 @pytest.mark.usefixtures("backend")
