@@ -16,6 +16,7 @@ ARCHITECTURES = ("lenet", "mlp", "resnet8", "resnet20", "resnet18")
 BUNDLED = (
     "mnist-standard",
     "mnist-robust",
+    "mnist-robust-97",
     "mnist-robust-95",
     "cifar10-robust",
     "mnist-certified",

@@ -30,6 +30,7 @@ ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {
 BUNDLED: Mapping[str, Callable[[], nn.Module]] = {
     "mnist-standard": lenet,
     "mnist-robust": lenet,
+    "mnist-robust-97": mlp,
     "mnist-robust-95": mlp,
     "cifar10-robust": resnet8,
 }
@@ -50,8 +51,8 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-95`, `cifar10-robust`, `mnist-certified`,
-      `mnist-certified-far`), which brings its weights;
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-97`, `mnist-robust-95`, `cifar10-robust`,
+      `mnist-certified`, `mnist-certified-far`), which brings its weights;
     - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified
       trains), which needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or
       inside a checkpoint;
