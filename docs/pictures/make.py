@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -17,11 +18,15 @@ from massmover.data import load
 from massmover.evaluation.proof_maker import proving_moves
 from massmover.models import CertifiedNetwork, load_model
 from massmover.report.flow import all_moves, field_of
+from massmover.reproduce.coherent import Outcome
+from massmover.reproduce.figures import draw_coherent
 from massmover.transport.plan import Plan
 
 DIGITS = (0, 1, 2, 4)  # of the bundled sample: a seven, a two, a one, a four
 RADII_PIXELS = (10, 50, 200, 500, 784)  # radius x 784; the last is a radius of 1
 ORANGE = "#d9480f"
+STUDY = Path(__file__).with_name("coherent-study.json")  # the coherent.json of `massmover reproduce coherent`
+PRINTED = ", printed"
 
 
 def main(folder: Path) -> None:
@@ -37,6 +42,20 @@ def main(folder: Path) -> None:
     ):
         figure = draw()
         figure.savefig(folder / f"{name}.png", dpi=100, bbox_inches="tight", metadata={"Software": None})
+    coherent_study(folder / "coherent-study.png")
+
+
+def coherent_study(path: Path) -> None:
+    """What `massmover reproduce coherent` found, as it was found: all its networks under everything."""
+    found = json.loads(STUDY.read_text(encoding="utf-8"))
+    networks = dict[str, dict[str, float]]()
+    for condition, percents in found["percent_right"].items():
+        for name, percent in percents.items():
+            if percent is not None:
+                networks.setdefault(name, {})[condition] = percent
+    printed = {name.removesuffix(PRINTED): networks.pop(name) for name in list(networks) if name.endswith(PRINTED)}
+    ours = [Outcome(name, {}, test=row, attacked={}, unproved=0, seconds=0.0) for name, row in networks.items()]
+    draw_coherent(ours, printed, path, title=f"{found['count']} {found['data']} images, no augmentation")
 
 
 def moves() -> Figure:

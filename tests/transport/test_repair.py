@@ -202,6 +202,16 @@ class TestCascade:
         assert moved.sum() > scatter(fixed.plan.flows, window=window).sum() - images.sum()
         assert (share <= 1).all()
 
+    def test_a_column_that_can_never_fit_ends_closed(self) -> None:
+        """A negative move takes mass from where there is none: no share of the inflow makes room for that."""
+        images = torch.ones(1, 1, 1, 3, dtype=torch.float64)
+        window = window_for(images, size=3)
+        flows = torch.zeros(1, 1, len(window.offsets), 1, 3, dtype=torch.float64)
+        flows[0, 0, window.offsets.index((0, 1)), 0, :2] = torch.tensor([0.5, -0.5], dtype=torch.float64)
+        share, sweeps = returned_share(flows[:, :, 1:], images, window=window)
+        assert share[0, 0, 0, 1] == 0
+        assert sweeps.item() <= PROPORTIONAL_SWEEPS + 3
+
     def test_a_loop_that_balances_keeps_turning(self) -> None:
         """Full pixels may swap mass: the shares stay 1 and nothing is lost."""
         images = torch.ones(1, 1, 1, 2, dtype=torch.float64)

@@ -45,7 +45,7 @@ class Way(NamedTuple):
     rival: int | None = None  # 0 is the likeliest wrong class; None leads to whichever comes first
 
 
-SEARCHES = (Way(), Way("margin"), Way("dlr"), Way(start=3.0), Way("margin", rival=1), Way("margin", rival=2))
+SEARCHES = (Way(), Way("dlr"), Way(start=5.0), Way("margin", rival=1), Way("margin", rival=2))
 
 
 def ways_among(rivals: int) -> list[Way]:
@@ -138,7 +138,7 @@ def smallest_radius(
     """Find, for every image, how little mass has to move how far until the classifier is wrong.
 
     The radius of the ball is where the search gives up (default: one pixel, radius 1.0). `rounds` is how often an image
-    is attacked at most: 6 times by plan ascent, whose radius then follows the margin, 8 times by others and with draws.
+    is attacked at most: 5 times by plan ascent, whose radius then follows the margin, 8 times by others and with draws.
     Further rounds of plan ascent attack radii below what was found; they pay where most pixels are full. The other
     arguments are those of `attack`.
     """

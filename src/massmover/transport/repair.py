@@ -229,12 +229,14 @@ def returned_share(moving: Flows, originals: Images, *, window: Window) -> tuple
     while active.numel():
         kept = share[active]
         room = 1 - x + _leaving(flows, kept, window=window)
-        overfull = kept * arriving > room + OVERFLOW
+        overfull = (kept * arriving > room + OVERFLOW) & (kept > 0)  # a closed column is done with, whatever it holds
         still = overfull.flatten(1).any(dim=1)
         if not still.all():
             active, flows, x, arriving = active[still], flows[still], x[still], arriving[still]
             overfull, kept, room = overfull[still], kept[still], room[still]
-        fits = room / arriving.clamp_min(OVERFLOW) if sweep < PROPORTIONAL_SWEEPS else torch.zeros_like(room)
+        fits = (
+            room.clamp_min(0) / arriving.clamp_min(OVERFLOW) if sweep < PROPORTIONAL_SWEEPS else torch.zeros_like(room)
+        )
         share[active] = torch.where(overfull, torch.minimum(kept, fits), kept)
         sweep += 1
         sweeps[active] = sweep
