@@ -432,7 +432,7 @@ class TestSmallestRadius:
     ) -> None:
         chosen = [0, 23, 34, 50] if backend == "numba" else [34]
         images, labels = digits[0][chosen], digits[1][chosen]
-        near, nearest = (smallest_radius(classifier, images, labels, rounds=rounds) for rounds in (4, None))
+        near, nearest = (smallest_radius(classifier, images, labels, rounds=rounds) for rounds in (3, None))
         assert (nearest.radius <= near.radius * (1 + 1e-6)).all()
         assert (nearest.radius[-1:] < 0.85 * near.radius[-1:]).all()
         assert (nearest.lower <= nearest.radius).all()

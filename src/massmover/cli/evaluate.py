@@ -323,7 +323,7 @@ def progress_note(progress: Progress, *, fresh: int, seconds: float) -> str:
 
 def stage_note(batch: range, ball: str, stage: Stage) -> str:
     """Which attack on which images, how far it is and how many still stand."""
-    images = f"images {batch[0]} to {batch[-1]}"
+    images = f"images {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"image {batch[0]}"
     return f"{images}, {ball}: {stage.attack}, step {stage.step}/{stage.steps}, {stage.standing} stand"
 
 

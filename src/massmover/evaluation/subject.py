@@ -236,8 +236,9 @@ def _mixed(scores: Logits) -> list[list[float]]:
 def training_time(choice: Choice) -> str | None:
     """What training took: by the card of a bundled model, by the history that `massmover train` left beside others."""
     if choice.weights is None and choice.model in BUNDLED:
-        card = files("massmover").joinpath("bundled", f"{choice.model}.md").read_text(encoding="utf-8")
-        cells = [line.split("|") for line in card.splitlines() if line.startswith("| training time |")]
+        card = files("massmover").joinpath("bundled", f"{choice.model}.md")
+        lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+        cells = [line.split("|") for line in lines if line.startswith("| training time |")]
         return cells[0][2].strip() if cells else None
     history = Path(choice.weights).parent / "history.jsonl" if choice.weights else None
     if history is None or not history.is_file():
