@@ -81,6 +81,29 @@ def test_pricing_by_tiles_misses_no_pair(seed: int, ground: Any, power: float, s
     assert set(best.tolist()) <= set(arcs.tolist())
 
 
+@pytest.mark.parametrize("edge", [1, 2, 8, 32])
+def test_a_curve_passes_every_pixel_once_from_neighbour_to_neighbour(edge: int) -> None:
+    pixels = np.argwhere(np.ones((edge, edge)))
+    places = exact._along_curve(pixels, edge - 1)
+    assert sorted(places) == list(range(edge * edge))
+    assert (np.abs(np.diff(pixels[np.argsort(places)], axis=0)).sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_arcs_along_curves_carry_all_the_mass_and_not_far(seed: int) -> None:
+    """What has no place nearby, a few pixels strewn over the image: in the order of rows it would go 3 times as far."""
+    draws = np.random.default_rng(seed)
+    chosen = draws.permutation(60 * 50)[:400]
+    sources, targets = (np.stack(np.divmod(np.sort(part), 50), axis=1) for part in (chosen[:200], chosen[200:]))
+    a, b = draws.dirichlet(np.ones(200)), draws.dirichlet(np.ones(200))
+    apart = exact._ground_cost(sources[:, None], targets[None], ground="euclidean", power=1.0)
+    allowed = np.full(apart.size, 1e6)
+    arcs = exact._corner_arcs(a, b, sources, targets)
+    allowed[arcs] = apart.flat[arcs]
+    along, best = (exact._simplex(a, b, costs).cost for costs in (allowed.reshape(apart.shape), apart))
+    assert best <= along < 2 * best
+
+
 def test_a_limit_that_is_hit_gives_bounds_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = random_images(1, batch=2, channels=1, height=16, width=16) + 1e-3
     truth = exact_distance(pair[:1], pair[1:]).item()
