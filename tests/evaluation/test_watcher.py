@@ -92,7 +92,7 @@ def test_a_bar_of_steps_moves_within_a_batch() -> None:
         for step in (0, 40):
             shown.searching(range(3, 4), 0.1, Stage("ascent", step, 100, 1))
             assert (steps.completed, steps.total, steps.visible, images.completed) == (step, 100, True, 0)
-        assert steps.fields["stage"] == "images 3 to 3, radius 0.1: ascent, step 40/100, 1 stand"
+        assert steps.fields["stage"] == "image 3, radius 0.1: ascent, step 40/100, 1 stand"
         shown.progressed(Progress(1, 20, 0.0))
         assert images.completed == 1 and not steps.visible
 
