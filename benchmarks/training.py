@@ -15,7 +15,7 @@ from massmover.data import load
 from massmover.models import lenet, mlp
 from massmover.training import RECIPES, train
 
-EPOCHS = 3
+EPOCHS = 5
 
 
 def main() -> None:
