@@ -10,9 +10,9 @@ import pytest
 
 from finished import finished_run, settings_of
 from massmover.evaluation.run import Destination, run
-from massmover.evaluation.settings import settings_from_json
+from massmover.evaluation.settings import Choice, settings_from_json
 from massmover.evaluation.store import RunFolder, read_records
-from massmover.evaluation.subject import fitting_batch_size, load_subject
+from massmover.evaluation.subject import fitting_batch_size, load_subject, training_time
 from massmover.types import Backend
 
 
@@ -57,3 +57,11 @@ def test_records_do_not_depend_on_the_size_of_a_batch(tmp_path: Path) -> None:
             *(other.index, other.success, other.prediction_after, other.steps),
         )
         assert one.cost == pytest.approx(other.cost, rel=1e-4)
+
+
+def test_training_time_is_on_a_bundled_models_card_if_it_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "seconds" in (training_time(Choice(model="mnist-robust-97")) or "")
+    monkeypatch.setattr("massmover.evaluation.subject.files", lambda _package: tmp_path)
+    assert training_time(Choice(model="mnist-robust-97")) is None
