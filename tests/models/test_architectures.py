@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from massmover.models import lenet, mlp, resnet8, resnet18, resnet20
-from massmover.models.architectures import ZeroPadShortcut
+from massmover.models.architectures import PixelConvolution, ZeroPadShortcut
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -87,3 +87,53 @@ def test_gradients_reach_the_image_through_every_network(build: Callable[[], nn.
     (gradient,) = torch.autograd.grad(build().eval()(image).sum(), image)
     assert torch.isfinite(gradient).all()
     assert gradient.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding"), [((28, 28), 4, 2, 1), ((7, 10), 3, 1, 0), ((9, 8), 5, 3, 2)]
+)
+def test_a_pixel_convolution_has_the_gradients_of_a_convolution(
+    dtype: torch.dtype, size: tuple[int, int], kernel: int, stride: int, padding: int
+) -> None:
+    torch.manual_seed(0)
+    quick = PixelConvolution(2, 5, kernel, stride=stride, padding=padding).to(dtype)
+    plain = nn.Conv2d(2, 5, kernel, stride=stride, padding=padding).to(dtype)
+    plain.load_state_dict(quick.state_dict())
+    images = torch.rand(3, 2, *size, dtype=dtype, requires_grad=True)
+    answers = []
+    for layer in (quick, plain):
+        features = layer(images)
+        inputs = [images, *layer.parameters()]
+        answers.append([features, *torch.autograd.grad(features.sin().sum(), inputs)])
+    assert type(answers[0][0].grad_fn).__name__ != type(answers[1][0].grad_fn).__name__  # it did go another way
+    for mine, theirs in zip(*answers, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_pixel_convolution_can_be_differentiated_twice() -> None:
+    torch.manual_seed(0)
+    layer = PixelConvolution(1, 2, 3, stride=2, padding=1).double()
+    images = torch.rand(2, 1, 5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, images)
+    assert torch.autograd.gradgradcheck(lambda pixels: layer(pixels).sin(), images)
+
+
+def test_lenet_has_one_gradient_for_each_image_under_vmap() -> None:
+    torch.manual_seed(0)
+    model, images = lenet(), torch.rand(3, 1, 28, 28)
+    each = torch.func.vmap(torch.func.grad(lambda image: model(image[None])[0, 3]))(images)
+    whole = images.clone().requires_grad_()
+    (together,) = torch.autograd.grad(model(whole)[:, 3].sum(), whole)
+    torch.testing.assert_close(each, together)
+
+
+def test_a_lenet_that_is_exported_answers_the_same() -> None:
+    torch.manual_seed(0)
+    model, images = lenet().eval(), torch.rand(3, 1, 28, 28)
+    program = torch.export.export(model, (images,)).module()
+    asked = images.clone().requires_grad_()
+    torch.testing.assert_close(program(images), model(images))
+    (mine,) = torch.autograd.grad(program(asked).square().sum(), asked)
+    (theirs,) = torch.autograd.grad(model(asked).square().sum(), asked)
+    torch.testing.assert_close(mine, theirs)

@@ -6,9 +6,11 @@ Inputs are images in [0, 1]; where a network wants other units, wrap it in `Norm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 from massmover.types import Images, Logits
 
@@ -20,7 +22,7 @@ def lenet() -> nn.Sequential:
     (`0.weight`, `2.weight`, `5.weight`, `7.weight` and the biases).
     """
     return nn.Sequential(
-        nn.Conv2d(1, 16, 4, stride=2, padding=1),  # (B, 16, 14, 14)
+        PixelConvolution(1, 16, 4, stride=2, padding=1),  # (B, 16, 14, 14)
         nn.ReLU(),
         nn.Conv2d(16, 32, 4, stride=2, padding=1),  # (B, 32, 7, 7)
         nn.ReLU(),
@@ -73,6 +75,53 @@ def resnet18(*, classes: int = 10) -> nn.Module:
     CIFAR; the shortcuts are 1x1 convolutions (option B) where the shape changes.
     """
     return ResidualNetwork(widths=(64, 128, 256, 512), blocks=(2, 2, 2, 2), classes=classes, learned_shortcut=True)
+
+
+class PixelConvolution(nn.Conv2d):
+    """A convolution that is the first to see an image, with a gradient by the image that is quick on a processor.
+
+    Ordinary training never asks for that gradient, so libraries do not hurry; an attack asks at every step. One matrix
+    product and a fold take a third of the time where an image has few channels.
+    """
+
+    def forward(self, images: Images) -> Tensor:
+        """The convolution; only its gradient by the images goes another way, and only on a processor."""
+        asked = images.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        if asked and images.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+            how = (self.weight, self.bias, self.stride, self.padding)
+            features: Tensor = _FoldedGradient.apply(images, *how)  # type: ignore[no-untyped-call]
+            return features
+        return super().forward(images)
+
+
+class _FoldedGradient(torch.autograd.Function):
+    """conv2d without dilation or groups, whose gradient by the images is a matrix product and a fold."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor, weight: Tensor, bias: Tensor, stride: Any, padding: Any) -> Tensor:
+        return nn.functional.conv2d(images, weight, bias, stride, padding)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        images, weight, _, ctx.stride, ctx.padding = inputs
+        ctx.save_for_backward(images, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        images, weight = ctx.saved_tensors
+        (slope,) = slopes  # (B, features, h, w)
+        by_images = by_weight = by_bias = None
+        if ctx.needs_input_grad[0]:
+            patches = weight.flatten(1).T @ slope.flatten(2)  # (B, C kh kw, h w)
+            size, kernel = images.shape[2:], weight.shape[2:]
+            by_images = nn.functional.fold(patches, size, kernel, padding=ctx.padding, stride=ctx.stride)
+        if ctx.needs_input_grad[1]:
+            by_weight = conv2d_weight(images, weight.shape, slope, ctx.stride, ctx.padding)  # type: ignore[no-untyped-call]
+        if ctx.needs_input_grad[2]:
+            by_bias = slope.sum(dim=(0, 2, 3))
+        return by_images, by_weight, by_bias, None, None
 
 
 class ZeroPadShortcut(nn.Module):
