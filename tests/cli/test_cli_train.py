@@ -15,6 +15,7 @@ from massmover import WassersteinBall, certified_radius
 from massmover.cli.train import chosen_recipe
 from massmover.models import lenet, load_model
 from massmover.models.weights import load_weights
+from massmover.training import RECIPES
 from massmover.types import MassmoverError
 
 WORDS = ["--data", "bars.npz", "--count", "331", "--epochs", "3", "--attack-steps", "2", "--radius-pixels", "200"]
@@ -124,14 +125,28 @@ def test_a_resume_without_a_checkpoint_is_refused(workshop: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["frank-wolfe", "sinkhorn", "wong"])
 def test_another_adversary_does_not_remember(kind: str) -> None:
-    changed = chosen_recipe("robust", epochs=None, clean_share=None, adversary={"attack": kind, "remember": None})
+    changed = chosen_recipe("robust", epochs=None, weighing={}, adversary={"attack": kind, "remember": None})
     assert changed.adversary is not None and not changed.adversary.remember and changed.adversary.attack == kind
     with pytest.raises(MassmoverError, match="no potentials to remember"):
-        chosen_recipe("robust", epochs=None, clean_share=None, adversary={"attack": kind, "remember": True})
+        chosen_recipe("robust", epochs=None, weighing={}, adversary={"attack": kind, "remember": True})
 
 
 def test_the_robust_adversary_can_be_told_to_forget() -> None:
-    plain = chosen_recipe("robust", epochs=None, clean_share=None, adversary={"remember": None})
-    forgetful = chosen_recipe("robust", epochs=None, clean_share=None, adversary={"remember": False, "steps": 5})
+    plain = chosen_recipe("robust", epochs=None, weighing={}, adversary={"remember": None})
+    forgetful = chosen_recipe("robust", epochs=None, weighing={}, adversary={"remember": False, "steps": 5})
     assert plain.adversary is not None and plain.adversary.remember
     assert forgetful.adversary is not None and not forgetful.adversary.remember
+
+
+def test_the_loss_can_be_told_to_forgive(workshop: Path) -> None:
+    weighing = {"clean_share": 0.75, "forgiving": 0.7}
+    told = chosen_recipe("robust", epochs=3, weighing=weighing, adversary={})
+    assert (told.clean_share, told.forgiving, told.epochs) == (0.75, 0.7, 3)
+    untold = chosen_recipe("robust", epochs=None, weighing={"clean_share": None, "forgiving": None}, adversary={})
+    assert untold == RECIPES["robust"]
+    with pytest.raises(MassmoverError, match="no adversary to change"):
+        chosen_recipe("standard", epochs=None, weighing={"forgiving": 0.7}, adversary={})
+    done = massmover(
+        "train", "--out", "run", "--recipe", "robust", "--forgiving", "2", "--data", "bars.npz", cwd=workshop
+    )
+    assert done.returncode == 2 and "forgiving is an exponent in [0, 1]; got 2" in done.stderr

@@ -14,7 +14,7 @@ from massmover.attacks.base import Problem
 from massmover.data import load
 from massmover.models import lenet, load_model
 from massmover.training import RECIPES, Adversary, Mover, Recipe, train
-from massmover.training.loop import loss_of
+from massmover.training.loop import loss_of, moved_loss
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.training.state import Epoch
 from massmover.types import MassmoverError
@@ -186,16 +186,56 @@ def test_the_losses_are_what_they_say() -> None:
     clean, moved, labels = torch.rand(3, 1, 28, 28), torch.rand(3, 1, 28, 28), torch.tensor([1, 2, 3])
     entropy = torch.nn.functional.cross_entropy
     plain, hard = (3 * entropy(model(x), labels) for x in (clean, moved))
-    alone = loss_of(dataclasses.replace(QUICK, clean_share=0.0), model, clean, moved, labels)
+    alone = loss_of(dataclasses.replace(QUICK, clean_share=0.0), model, clean, moved, labels, share=1)
     assert alone.item() == pytest.approx(hard.item(), rel=1e-5)
-    mixed = loss_of(dataclasses.replace(QUICK, clean_share=0.25), model, clean, moved, labels)
+    mixed = loss_of(dataclasses.replace(QUICK, clean_share=0.25), model, clean, moved, labels, share=1)
     assert mixed.item() == pytest.approx((0.25 * plain + 0.75 * hard).item(), rel=1e-5)
     p, q = model(clean).softmax(1), model(moved).softmax(1)
     divergence = (p * (p / q).log()).sum()
-    trades = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, moved, labels)
+    trades = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, moved, labels, share=1)
     assert trades.item() == pytest.approx((plain + 2 * divergence).item(), rel=1e-4)
-    same = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, clean, labels)
+    same = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, clean, labels, share=1)
     assert same.item() == pytest.approx(plain.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("clean_share", [0.0, 0.25])
+def test_a_forgiving_loss_is_bounded_where_cross_entropy_is_not(clean_share: float) -> None:
+    torch.manual_seed(0)
+    model = lenet().eval()
+    clean, moved, labels = torch.rand(3, 1, 28, 28), torch.rand(3, 1, 28, 28), torch.tensor([1, 2, 3])
+    plain = 3 * torch.nn.functional.cross_entropy(model(clean), labels)
+    right = model(moved).softmax(1)[torch.arange(3), labels]
+    recipe = dataclasses.replace(QUICK, clean_share=clean_share, forgiving=0.7)
+    # the exponent grows to 0.7 at 0.6 of the run; at its start the loss is cross-entropy
+    for share, exponent in ((0.3, 0.35), (0.6, 0.7), (0.9, 0.7)):
+        told = loss_of(recipe, model, clean, moved, labels, share=share)
+        wanted = clean_share * plain + (1 - clean_share) * ((1 - right**exponent) / exponent).sum()
+        assert told.item() == pytest.approx(wanted.item(), rel=1e-5)
+    at_first = loss_of(recipe, model, clean, moved, labels, share=0)
+    never = loss_of(dataclasses.replace(recipe, forgiving=0.0), model, clean, moved, labels, share=0)
+    assert at_first.item() == never.item()
+    hopeless, answer = torch.tensor([[0.0, 500.0]], requires_grad=True), torch.tensor([0])
+    lost = moved_loss(recipe, hopeless, answer, share=1)
+    (slope,) = torch.autograd.grad(lost, hopeless)
+    assert lost.item() == pytest.approx(1 / 0.7)
+    assert float(slope.abs().max()) < 1e-6
+
+
+def test_a_forgiving_run_differs_from_another_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    images, labels = bars(64)
+    recipe = dataclasses.replace(QUICK, forgiving=0.7, epochs=3)
+    whole = train(lenet, images, labels, recipe=recipe).model.state_dict()
+    other = train(lenet, images, labels, recipe=dataclasses.replace(recipe, forgiving=0.0)).model.state_dict()
+    assert any(not torch.equal(whole[name], other[name]) for name in whole)
+
+    def kill(line: Epoch) -> None:
+        if line.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(lenet, images, labels, recipe=recipe, folder=tmp_path, ended=kill)
+    resumed = train(lenet, images, labels, recipe=recipe, folder=tmp_path).model.state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_the_paper_recipe_trains() -> None:

@@ -9,7 +9,7 @@ from bars import bars
 from torch import Tensor, nn
 
 from massmover.models import lenet
-from massmover.training import Recipe, accuracy, train
+from massmover.training import Adversary, Recipe, accuracy, train
 from massmover.training.batches import random_mirror, random_shift
 from massmover.training.loop import one_cycle
 from massmover.types import MassmoverError
@@ -119,6 +119,9 @@ def test_data_that_does_not_fit_is_refused(images: Tensor, labels: Tensor, messa
         {"optimiser": "lbfgs"},
         {"clean_share": 2.0},
         {"trades": -1.0},
+        {"forgiving": 0.5},
+        {"forgiving": -0.1, "adversary": Adversary()},
+        {"forgiving": 0.5, "trades": 1.0, "adversary": Adversary()},
     ],
 )
 def test_recipes_that_cannot_train_are_refused(settings: dict[str, Any]) -> None:

@@ -67,6 +67,13 @@ def train_command(
         float | None,
         typer.Option(help="Weight of clean images in the loss; the rest is moved ones.", show_default=False),
     ] = None,
+    forgiving: Annotated[
+        float | None,
+        typer.Option(
+            help="Exponent in [0, 1] of the loss on moved images: the higher, the less hopeless ones count.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
@@ -96,7 +103,8 @@ def train_command(
     changes = {"attack": attack, "steps": attack_steps, "growth": growth, "remember": remember}
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
-    settings = chosen_recipe(recipe, epochs=epochs, clean_share=clean_share, adversary=changes)
+    weighing = {"clean_share": clean_share, "forgiving": forgiving}
+    settings = chosen_recipe(recipe, epochs=epochs, weighing=weighing, adversary=changes)
     with joined() as ranks:
         ranks.once(lambda: prepare(out, resume=resume))
         trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
@@ -135,13 +143,16 @@ def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
     return parts[0], parts[1], f"{len(parts[1])} test images, every tenth of {test.name} and not trained on"
 
 
-def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, adversary: dict[str, Any]) -> Recipe:
-    """The recipe of a name, with what the user changed."""
+def chosen_recipe(
+    name: str, *, epochs: int | None, weighing: dict[str, float | None], adversary: dict[str, Any]
+) -> Recipe:
+    """The recipe of a name, with what the user changed: epochs, fields of its loss, fields of its adversary."""
     from massmover.training import RECIPES
 
     recipe = RECIPES[name]
     changes = {key: value for key, value in adversary.items() if value is not None}
-    if (changes or clean_share is not None) and recipe.adversary is None:
+    weights = {key: value for key, value in weighing.items() if value is not None}
+    if (changes or weights) and recipe.adversary is None:
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
     if recipe.adversary is not None:
         kind = cast("AttackName", changes.get("attack", recipe.adversary.attack))
@@ -149,9 +160,7 @@ def chosen_recipe(name: str, *, epochs: int | None, clean_share: float | None, a
             changes = {"remember": False, **changes}
         ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
         recipe = dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp))
-    epochs = recipe.epochs if epochs is None else epochs
-    clean_share = recipe.clean_share if clean_share is None else clean_share
-    return dataclasses.replace(recipe, epochs=epochs, clean_share=clean_share)
+    return dataclasses.replace(recipe, epochs=recipe.epochs if epochs is None else epochs, **weights)
 
 
 def prepare(out: Path, *, resume: bool) -> None:

@@ -133,7 +133,7 @@ def train(
                         _share(mover.memory, chosen, mine)
                 # learn
                 if recipe.margin is None:
-                    loss = loss_of(recipe, network, clean, moved, truth)
+                    loss = loss_of(recipe, network, clean, moved, truth, share=share)
                 else:
                     wanted = recipe.margin.radii(len(chosen), draws=run.draws)[mine].to(device)
                     loss = margin_loss(network(clean, truth), radii=wanted, temperature=recipe.margin.temperature)
@@ -167,20 +167,34 @@ def train(
     return Trained(run.model.eval(), recipe, seed, tuple(run.history))
 
 
-def loss_of(recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels) -> Tensor:
-    """The loss added up over a batch; with an adversary both kinds of images go through the model together."""
+def loss_of(
+    recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels, *, share: float
+) -> Tensor:
+    """The loss added up over a batch, after a share of the run.
+
+    With an adversary both kinds of images go through the model together.
+    """
     if moved is None:
         return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     if recipe.clean_share == 0 and recipe.trades == 0:
-        return F.cross_entropy(model(moved), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+        return moved_loss(recipe, model(moved), labels, share=share)
     before, after = model(torch.cat([clean, moved])).chunk(2)
     plain = F.cross_entropy(before, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     if recipe.trades > 0:
         return plain + recipe.trades * F.kl_div(
             after.log_softmax(1), before.log_softmax(1), log_target=True, reduction="sum"
         )
-    hard = F.cross_entropy(after, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+    hard = moved_loss(recipe, after, labels, share=share)
     return recipe.clean_share * plain + (1 - recipe.clean_share) * hard
+
+
+def moved_loss(recipe: Recipe, logits: Tensor, labels: Labels, *, share: float) -> Tensor:
+    """The loss on moved images, added up: cross-entropy, or its forgiving form `(1 - p ** q) / q`."""
+    exponent = recipe.exponent(share)
+    if exponent == 0:
+        return F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
+    surprise = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing, reduction="none")
+    return -torch.expm1(-exponent * surprise).sum() / exponent
 
 
 def _share(memory: Memory, chosen: Tensor, mine: slice) -> None:

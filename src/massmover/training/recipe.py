@@ -14,6 +14,7 @@ from massmover.types import MassmoverError, PerImage
 AttackName = Literal["ascent", "frank-wolfe", "sinkhorn", "wong"]
 ATTACKS: tuple[AttackName, ...] = ("ascent", "frank-wolfe", "sinkhorn", "wong")
 OPTIMISERS = ("adamw", "sgd")
+FORGIVING_BY = 0.6  # share of the run after which a forgiving loss is as forgiving as it gets
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,10 @@ class Recipe:
     """How to train. Without an adversary or a margin this is ordinary training.
 
     The loss is `clean_share` times the cross-entropy on clean images plus the rest on moved ones; with `trades` above 0
-    it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. `averaging`
+    it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. With
+    `forgiving` at q above 0 a moved image that is given its class with probability p costs `(1 - p ** q) / q` in place
+    of `-log p`: a hopeless image then costs no more than 1 / q and pulls no longer at images that can be held. The
+    exponent grows linearly to q over the first `FORGIVING_BY` of the run. `averaging`
     is the decay of an exponential average of the weights; the average is what is returned, and 0 turns it off. `shift`
     is the largest move of a training image, in pixels, in each direction; with `mirror` half of them are seen in a
     mirror. `memory` is the decay of AdamW's mean of squared gradients. The last images of the training set, a share
@@ -151,6 +155,7 @@ class Recipe:
     adversary: Adversary | None = None
     clean_share: float = 0.0
     trades: float = 0.0
+    forgiving: float = 0.0
     margin: Margin | None = None
 
     def __post_init__(self) -> None:
@@ -183,6 +188,17 @@ class Recipe:
             raise MassmoverError(
                 f"clean_share lies in [0, 1] and trades is not negative; got {self.clean_share} and {self.trades}."
             )
+        if not 0 <= self.forgiving <= 1:
+            raise MassmoverError(f"forgiving is an exponent in [0, 1]; got {self.forgiving}.")
+        if self.forgiving and (self.adversary is None or self.trades):
+            raise MassmoverError(
+                f"forgiving is {self.forgiving}, about moved images in a loss without trades: "
+                "use 0, or an adversary and trades=0."
+            )
+
+    def exponent(self, share: float) -> float:
+        """The exponent of the loss on moved images after a share of the run; 0 stands for cross-entropy."""
+        return self.forgiving * min(1.0, share / FORGIVING_BY)
 
 
 CERTIFIED = Recipe(
