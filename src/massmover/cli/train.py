@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -144,14 +144,14 @@ def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
 
 
 def chosen_recipe(
-    name: str, *, epochs: int | None, weighing: dict[str, float | None], adversary: dict[str, Any]
+    name: str, *, epochs: int | None, weighing: Mapping[str, float | None], adversary: dict[str, Any]
 ) -> Recipe:
     """The recipe of a name, with what the user changed: epochs, fields of its loss, fields of its adversary."""
     from massmover.training import RECIPES
 
     recipe = RECIPES[name]
     changes = {key: value for key, value in adversary.items() if value is not None}
-    weights = {key: value for key, value in weighing.items() if value is not None}
+    weights: dict[str, Any] = {key: value for key, value in weighing.items() if value is not None}
     if (changes or weights) and recipe.adversary is None:
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
     if recipe.adversary is not None:
