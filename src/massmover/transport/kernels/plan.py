@@ -32,6 +32,7 @@ ACCURACY = 1e-6  # of the budget
 LEAST_MOBILE = np.float32(1e-6)
 SPECK = np.float32(1e-30)  # a pixel darker than this keeps its mass: its reciprocal would overflow
 DUST = np.float32(1e-12)  # a flow below this stays at home when the plan is written out
+LEAST_POWER = np.float32(-100.0)  # of two: what a share is never below; products of smaller ones would be subnormal
 ONE, NOTHING = np.float32(1.0), np.float32(0.0)
 # Nothing goes outside: there the potential is lower than anywhere inside, yet finite, for it will be subtracted.
 LOWEST = np.finfo(np.float32).min / np.float32(4.0)
@@ -279,11 +280,11 @@ def _write_rows(given, b, field, frame, table, price):  # type: ignore[no-untype
 
 @part(error_model="numpy")
 def _exponential(score, toll, stretches, out):  # type: ignore[no-untyped-def]
-    """out = exp(score - toll - best), never below 2**-125: the power of two goes straight into a float's bits."""
+    """out = exp(score - toll - best), never below 2**-100: the power of two goes straight into a float's bits."""
     best, scale = stretches[BEST], stretches[SCALE]
     power = scale.view(np.int32)
     for i in range(score.shape[0]):
-        t = max((score[i] - toll - best[i]) * LOG2_E, np.float32(-125.0))
+        t = max((score[i] - toll - best[i]) * LOG2_E, LEAST_POWER)
         whole = np.floor(t)
         f = t - whole
         power[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
@@ -417,8 +418,9 @@ def _write_arrivals(field, frame, table, c, rate):  # type: ignore[no-untyped-de
     for k in range(field.shift.shape[0]):
         flow, at, d = field.shares[c, k], start + field.shift[k], field.decay[table.ring_of[k]]
         arriving, growing = inflow[at : at + count], mobile[at : at + count]
+        least = SPECK / min(d, ONE)  # a smaller share stays: processors take a hundred times as long for such numbers
         for i in range(count):
-            flow[i] *= d * source[i]
+            flow[i] = flow[i] * (d * source[i]) if flow[i] > least else NOTHING
         for i in range(count):
             f = flow[i]
             arriving[i] += f
