@@ -97,6 +97,7 @@ class WassersteinBall:
             window=self.moves(images),
             backend=backend_for(images, wanted=backend),
             closed=None if mask is None else ~mask,
+            held=None if mask is None else images * ~mask,
             coherence=self.coherence,
         )
 
@@ -149,6 +150,7 @@ class Balls:
     window: Window
     backend: Backend  # who moves the mass
     closed: Images | None = None  # bool: where no mass may arrive (there is none either)
+    held: Images | None = None  # mass that may not move: what is closed, and what the originals here go without
     coherence: Coherence | None = None  # how much mass may scatter; None where it may as it likes
 
     def __len__(self) -> int:
@@ -168,7 +170,12 @@ class Balls:
             budget=self.budget[index],
             weights=self.weights[index],
             closed=None if self.closed is None else self.closed[index],
+            held=None if self.held is None else self.held[index],
         )
+
+    def whole(self, images: Images) -> Images:
+        """Images with the mass that may not move, which is part of what a classifier and a judge see."""
+        return images if self.held is None else images + self.held.to(images)
 
     def with_budget(self, budget: PerImage) -> Balls:
         """Balls around the same images with other radii."""

@@ -356,8 +356,12 @@ class TestEveryMethod:
         assert verify(images, found.images, radius).violations == 0 and found.trusted.all()
         assert torch.equal(found.images[0], images[0])
         ball = WassersteinBall(0.9, scatter=0.1, width=9)
+
+        def one_by_one(pixels: Tensor) -> Tensor:  # networks round by the size of a batch, and searches magnify that
+            return torch.cat([classifier(image) for image in pixels.split(1)])
+
         batch, alone = (
-            attack(classifier, part, labels[: len(part)], ball=ball, method="ascent") for part in (images, images[:1])
+            attack(one_by_one, part, labels[: len(part)], ball=ball, method="ascent") for part in (images, images[:1])
         )
         torch.testing.assert_close(batch.images[:1], alone.images, rtol=0, atol=1e-3)
 

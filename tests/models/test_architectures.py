@@ -111,6 +111,19 @@ def test_a_pixel_convolution_has_the_gradients_of_a_convolution(
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_pixel_convolution_in_half_precision_is_an_ordinary_one(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    quick = PixelConvolution(1, 5, 4, stride=2, padding=1).to(dtype)
+    plain = nn.Conv2d(1, 5, 4, stride=2, padding=1).to(dtype)
+    plain.load_state_dict(quick.state_dict())
+    images = torch.rand(3, 1, 28, 28).to(dtype).requires_grad_()
+    mine, theirs = quick(images), plain(images)
+    assert type(mine.grad_fn) is type(theirs.grad_fn)
+    for one, other in zip(*(torch.autograd.grad(each.sum(), images) for each in (mine, theirs)), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_pixel_convolution_can_be_differentiated_twice() -> None:
     torch.manual_seed(0)
     layer = PixelConvolution(1, 2, 3, stride=2, padding=1).double()

@@ -149,7 +149,6 @@ def posed(
         balls=ball.around(pixels, mask=free, backend=backend),
         labels=truth,
         targets=aims,
-        held=None if free is None else pixels * ~free,
         climbing_lead=leads[0],
         looking_lead=leads[1],
     )

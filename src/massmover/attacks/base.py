@@ -29,7 +29,6 @@ class Problem:
     balls: Balls
     labels: Labels
     targets: Labels | None = None
-    held: Images | None = None  # mass that may not move: what the balls are around goes without it
     watch: Watch | None = None  # hears where a search is, whenever it looks which images are done
     # The log odds by which a search has to win before it believes a model that answers by chance, on the draws of a
     # gradient and on those that only look: what one lucky set of draws shows, the next one may not. The first also
@@ -48,12 +47,11 @@ class Problem:
     def select(self, index: Tensor) -> Problem:
         """The problem of some of the images."""
         targets = None if self.targets is None else self.targets[index]
-        held = None if self.held is None else self.held[index]
-        return replace(self, balls=self.balls.select(index), labels=self.labels[index], targets=targets, held=held)
+        return replace(self, balls=self.balls.select(index), labels=self.labels[index], targets=targets)
 
     def shown(self, images: Images) -> Images:
         """Images as the classifier sees them: with the mass that may not move."""
-        return images if self.held is None else images + self.held.to(images)
+        return self.balls.whole(images)
 
     def tell(self, attack: str, *, step: int, steps: int, standing: int) -> None:
         """Say where a search is to whoever watches; all of it is known without asking a device."""
@@ -107,10 +105,11 @@ class Problem:
 
     def whole(self, images: Images, plan: Plan) -> tuple[Images, Plan]:
         """Images and plans of an answer with the mass that may not move, which stays."""
-        if self.held is None:
+        held = self.balls.held
+        if held is None:
             return images, plan
         flows = plan.flows.clone()
-        flows[:, :, 0] += self.held.to(flows)
+        flows[:, :, 0] += held.to(flows)
         return self.shown(images), Plan(window=plan.window, flows=flows)
 
     def answer(self, model: Classifier, proof: Repaired, *, steps: PerImage) -> AttackResult:

@@ -85,9 +85,11 @@ class PixelConvolution(nn.Conv2d):
     """
 
     def forward(self, images: Images) -> Tensor:
-        """The convolution; only its gradient by the images goes another way, and only on a processor."""
+        """The convolution; only its gradient by the images goes another way, and only where a processor counts."""
         asked = images.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if asked and images.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        # Products of half-precision matrices have crashed on processors with instructions for them.
+        plain = images.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+        if asked and plain and images.device.type == "cpu":
             how = (self.weight, self.bias, self.stride, self.padding)
             features: Tensor = _FoldedGradient.apply(images, *how)  # type: ignore[no-untyped-call]
             return features

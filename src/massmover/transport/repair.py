@@ -271,12 +271,12 @@ def rounded_image(exact: Images, balls: Balls) -> tuple[Images, PerImage]:
 def rounding_cost(exact: Images, rounded: Images, balls: Balls) -> PerImage:
     """An upper bound of the distance that rounding adds, in float64.
 
-    Rounded channels are first scaled back to their exact mass, as the judge does. What is left is a
-    signed error that sums to zero. Where the cost obeys the triangle inequality (power <= 1) the error
-    is carried pixel by pixel to the end of its row and then down the last column; every step crosses one
-    pixel edge and costs 1. For other powers the misplaced mass is charged the longest way there is.
+    Rounded channels, with the mass that may not move, are first scaled back to their exact mass, as the judge
+    does. What is left is a signed error that sums to zero. Where the cost obeys the triangle inequality
+    (power <= 1) the error is carried pixel by pixel to the end of its row and then down the last column; every
+    step crosses one pixel edge and costs 1. For other powers the misplaced mass is charged the longest way there is.
     """
-    before, after = exact.double(), rounded.double()
+    before, after = balls.whole(exact.double()), balls.whole(rounded.double())
     mass, rounded_mass = before.sum(dim=(-2, -1), keepdim=True), after.sum(dim=(-2, -1), keepdim=True)
     scale = torch.where(rounded_mass > 0, mass / rounded_mass.clamp_min(torch.finfo(torch.float64).tiny), 1.0)
     error = after * scale - before  # (B, C, H, W)
