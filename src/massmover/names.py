@@ -16,6 +16,7 @@ ARCHITECTURES = ("lenet", "mlp", "resnet8", "resnet20", "resnet18")
 BUNDLED = (
     "mnist-standard",
     "mnist-robust",
+    "mnist-robust-98",
     "mnist-robust-97",
     "mnist-robust-95",
     "cifar10-robust",
@@ -26,6 +27,7 @@ RECIPES = (
     "standard",
     "paper",
     "robust",
+    "blended",
     "robust-colour",
     "coherent",
     "certified",

@@ -358,7 +358,7 @@ class TestEveryMethod:
         ball = WassersteinBall(0.9, scatter=0.1, width=9)
 
         def one_by_one(pixels: Tensor) -> Tensor:  # networks round by the size of a batch, and searches magnify that
-            return torch.cat([classifier(image) for image in pixels.split(1)])
+            return torch.cat([classifier(image) for image in torch.split(pixels, 1)])
 
         batch, alone = (
             attack(one_by_one, part, labels[: len(part)], ball=ball, method="ascent") for part in (images, images[:1])

@@ -16,7 +16,6 @@ from massmover import METHODS, names
 from massmover.backend import BACKENDS
 from massmover.cli import app, options
 from massmover.models import ARCHITECTURES, BUNDLED
-from massmover.models.loading import CERTIFIED
 from massmover.training import RECIPES
 from massmover.training.recipe import ATTACKS
 
@@ -85,8 +84,8 @@ def test_names_are_those_of_what_they_name() -> None:
     assert tuple(METHODS) == tuple(names.ATTACKS)
     assert names.ADVERSARIES == ATTACKS
     assert tuple(ARCHITECTURES) == names.ARCHITECTURES
-    assert (*BUNDLED, *CERTIFIED) == names.BUNDLED
-    assert set(RECIPES) == set(names.RECIPES)
+    assert tuple(BUNDLED) == names.BUNDLED
+    assert {*RECIPES, "blended"} == set(names.RECIPES)
     assert options.BACKENDS == BACKENDS
 
 

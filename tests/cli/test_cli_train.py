@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,10 @@ import torch
 from commandline import command, environment, massmover
 
 from massmover import WassersteinBall, certified_radius
-from massmover.cli.train import chosen_recipe
+from massmover.cli.train import chosen_parts
 from massmover.models import lenet, load_model
 from massmover.models.weights import load_weights
-from massmover.training import RECIPES
+from massmover.training import RECIPES, Recipe
 from massmover.types import MassmoverError
 
 WORDS = ["--data", "bars.npz", "--count", "331", "--epochs", "3", "--attack-steps", "2", "--radius-pixels", "200"]
@@ -103,6 +105,33 @@ def test_the_recipe_certified_leaves_a_network_that_certifies(workshop: Path) ->
     assert bool((found.radius > 0).all())
 
 
+def test_the_recipe_blended_leaves_parts_and_their_sum(workshop: Path) -> None:
+    words = ["--recipe", "blended", "--data", "bars.npz", "--epochs", "3", "--attack-steps", "1", "--model", "mlp"]
+    done = massmover("train", "--out", "sum", *words, "--lean", "2", cwd=workshop)
+    assert done.returncode == 0, done.stderr
+    folder = workshop / "sum"
+    assert "sum/blend.safetensors: " in " ".join(done.stdout.split())
+    blend = load_model("blend", weights=folder / "blend.safetensors")
+    free = load_model("mlp", weights=folder / "free" / "mlp.safetensors")
+    certified = [load_model("potentials", weights=folder / part / "potentials.safetensors") for part in ("near", "far")]
+    with np.load(workshop / "bars.npz") as kept:
+        images = torch.from_numpy(kept["images"][:20]).float() / 255
+    with torch.no_grad():
+        wanted = free(images) + 2 * sum(part(images) for part in certified)
+        torch.testing.assert_close(blend(images), wanted, rtol=1e-4, atol=1e-4)
+    refused = massmover("train", "--out", "sum", *words, cwd=workshop)
+    assert refused.returncode == 2 and "add --resume" in refused.stderr
+    before = (folder / "free" / "mlp.safetensors").read_bytes()
+    again = massmover("train", "--out", "sum", "--resume", *words, "--lean", "0", cwd=workshop)  # nothing left to train
+    assert again.returncode == 0 and (folder / "free" / "mlp.safetensors").read_bytes() == before, again.stderr
+    with torch.no_grad():
+        blend = load_model("blend", weights=folder / "blend.safetensors")
+        torch.testing.assert_close(blend(images), free(images))
+    odd = massmover("train", "--out", "odd", "--recipe", "robust", "--lean", "3", "--data", "bars.npz", cwd=workshop)
+    assert odd.returncode == 2 and "--lean is 3.0: it is for --recipe blended" in odd.stderr
+    assert not (workshop / "odd").exists()
+
+
 def test_images_that_were_trained_on_are_no_test_images(workshop: Path) -> None:
     """A file has no test images of its own, so every tenth is held out; too few are called what they are."""
     done = massmover("train", "--out", "run", "--data", "bars.npz", "--epochs", "1", cwd=workshop)
@@ -123,29 +152,33 @@ def test_a_resume_without_a_checkpoint_is_refused(workshop: Path) -> None:
     assert not (workshop / "nowhere").exists()
 
 
+def chosen(name: str, *, epochs: int | None, weighing: Mapping[str, Any], adversary: Mapping[str, Any]) -> Recipe:
+    return chosen_parts(name, epochs=epochs, weighing=weighing, adversary=adversary)[""]
+
+
 @pytest.mark.parametrize("kind", ["frank-wolfe", "sinkhorn", "wong"])
 def test_another_adversary_does_not_remember(kind: str) -> None:
-    changed = chosen_recipe("robust", epochs=None, weighing={}, adversary={"attack": kind, "remember": None})
+    changed = chosen("robust", epochs=None, weighing={}, adversary={"attack": kind, "remember": None})
     assert changed.adversary is not None and not changed.adversary.remember and changed.adversary.attack == kind
     with pytest.raises(MassmoverError, match="no potentials to remember"):
-        chosen_recipe("robust", epochs=None, weighing={}, adversary={"attack": kind, "remember": True})
+        chosen("robust", epochs=None, weighing={}, adversary={"attack": kind, "remember": True})
 
 
 def test_the_robust_adversary_can_be_told_to_forget() -> None:
-    plain = chosen_recipe("robust", epochs=None, weighing={}, adversary={"remember": None})
-    forgetful = chosen_recipe("robust", epochs=None, weighing={}, adversary={"remember": False, "steps": 5})
+    plain = chosen("robust", epochs=None, weighing={}, adversary={"remember": None})
+    forgetful = chosen("robust", epochs=None, weighing={}, adversary={"remember": False, "steps": 5})
     assert plain.adversary is not None and plain.adversary.remember
     assert forgetful.adversary is not None and not forgetful.adversary.remember
 
 
 def test_the_loss_can_be_told_to_forgive(workshop: Path) -> None:
     weighing = {"clean_share": 0.75, "forgiving": 0.7}
-    told = chosen_recipe("robust", epochs=3, weighing=weighing, adversary={})
+    told = chosen("robust", epochs=3, weighing=weighing, adversary={})
     assert (told.clean_share, told.forgiving, told.epochs) == (0.75, 0.7, 3)
-    untold = chosen_recipe("robust", epochs=None, weighing={"clean_share": None, "forgiving": None}, adversary={})
+    untold = chosen("robust", epochs=None, weighing={"clean_share": None, "forgiving": None}, adversary={})
     assert untold == RECIPES["robust"]
     with pytest.raises(MassmoverError, match="no adversary to change"):
-        chosen_recipe("standard", epochs=None, weighing={"forgiving": 0.7}, adversary={})
+        chosen("standard", epochs=None, weighing={"forgiving": 0.7}, adversary={})
     done = massmover(
         "train", "--out", "run", "--recipe", "robust", "--forgiving", "2", "--data", "bars.npz", cwd=workshop
     )

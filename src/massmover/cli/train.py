@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -21,9 +21,10 @@ from massmover.types import MassmoverError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor, nn
 
     from massmover.data import ImageSet
-    from massmover.models import PotentialNetwork
+    from massmover.models import Blend, PotentialNetwork
     from massmover.training import Margin, Recipe, Trained
     from massmover.training.recipe import AttackName
     from massmover.training.state import Epoch
@@ -44,7 +45,8 @@ def train_command(
         typer.Option(
             help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that "
             "moves together); paper: the published recipe; certified: with a proof "
-            "(certified-far: for large radii; certified-colour: for photographs)."
+            "(certified-far: for large radii; certified-colour: for photographs); blended: robust and certified "
+            "networks, trained apart, whose scores are added up."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
@@ -74,6 +76,10 @@ def train_command(
             show_default=False,
         ),
     ] = None,
+    lean: Annotated[
+        float | None,
+        typer.Option(help="How much the certified networks of a blend count; less is more clean.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
@@ -91,8 +97,7 @@ def train_command(
     import torch
 
     from massmover.evaluation.subject import resolve_device
-    from massmover.models import PotentialNetwork, save_weights
-    from massmover.models.loading import POTENTIALS
+    from massmover.models import save_weights
     from massmover.training import accuracy
 
     torch.set_num_threads(threads)
@@ -104,20 +109,33 @@ def train_command(
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
     weighing = {"clean_share": clean_share, "forgiving": forgiving}
-    settings = chosen_recipe(recipe, epochs=epochs, weighing=weighing, adversary=changes)
+    if lean is not None and (recipe != "blended" or lean < 0):
+        raise MassmoverError(f"--lean is {lean}: it is for --recipe blended, and a number of 0 or more")
+    parts = chosen_parts(recipe, epochs=epochs, weighing=weighing, adversary=changes)
+    about = {"data": data, "seed": seed, "tested_on": words}
+    finished: dict[str, nn.Module] = {}
+
+    def kept(model: nn.Module, file: Path, more: str) -> float:
+        """Write weights down, and say how good they are."""
+        score = accuracy(model, test.images, test.labels)
+        written = save_weights(model, file)
+        console.print(f"{escape(str(written))}: {100 * score:.2f} % of {escape(words)}{more}")
+        return score
+
     with joined() as ranks:
-        ranks.once(lambda: prepare(out, resume=resume))
-        trained = watched(settings, model, training, out=out, seed=seed, device=place, ranks=ranks)
-        if ranks.first:
-            finished, name = trained.model, model
-            if isinstance(finished, PotentialNetwork):
-                finished, name = finished.frozen(), POTENTIALS
-            weights = save_weights(finished, out / f"{name}.safetensors")
-            draw(trained, out)
-            score = accuracy(finished, test.images, test.labels)
-            console.print(f"{escape(str(weights))}: {100 * score:.2f} % of {escape(words)}, {told(trained)}")
-            about = {"model": name, "data": data, "seed": seed, "tested_on": words, "test_accuracy": score}
-            console.print(f"report: {escape(str(page(trained, out, about=about)))}")
+        ranks.once(lambda: prepare(out, parts, resume=resume))
+        for part, settings in parts.items():
+            folder = out / part
+            build = architecture(model, settings, training, beside_free=len(parts) > 1)
+            trained = watched(settings, build, training, out=folder, seed=seed, device=place, ranks=ranks)
+            if ranks.first:
+                finished[part], name = ready(trained, model)
+                score = kept(finished[part], folder / f"{name}.safetensors", f", {told(trained)}")
+                draw(trained, folder)
+                told_of = page(trained, folder, about={"model": name, **about, "test_accuracy": score})
+                console.print(f"report: {escape(str(told_of))}")
+        if ranks.first and len(finished) > 1:
+            kept(one_blend(finished, lean=lean), out / "blend.safetensors", "")
 
 
 def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
@@ -143,36 +161,51 @@ def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
     return parts[0], parts[1], f"{len(parts[1])} test images, every tenth of {test.name} and not trained on"
 
 
-def chosen_recipe(
-    name: str, *, epochs: int | None, weighing: Mapping[str, float | None], adversary: dict[str, Any]
-) -> Recipe:
-    """The recipe of a name, with what the user changed: epochs, fields of its loss, fields of its adversary."""
-    from massmover.training import RECIPES
+def chosen_parts(
+    name: str, *, epochs: int | None, weighing: Mapping[str, float | None], adversary: Mapping[str, Any]
+) -> dict[str, Recipe]:
+    """The recipes to follow, by the folder each has within that of the run: one in most cases, the parts of a blend.
 
-    recipe = RECIPES[name]
+    With what the user changed: epochs, fields of the loss and fields of the adversary, where there is one.
+    """
+    from massmover.training import BLENDED, RECIPES
+
+    parts = BLENDED if name == "blended" else {"": RECIPES[name]}
+    changed = any(value is not None for value in (*weighing.values(), *adversary.values()))
+    if changed and all(recipe.adversary is None for recipe in parts.values()):
+        raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
+    return {
+        part: dataclasses.replace(
+            recipe if recipe.adversary is None else changed_recipe(recipe, weighing=weighing, adversary=adversary),
+            epochs=recipe.epochs if epochs is None else epochs,
+        )
+        for part, recipe in parts.items()
+    }
+
+
+def changed_recipe(recipe: Recipe, *, weighing: Mapping[str, float | None], adversary: Mapping[str, Any]) -> Recipe:
+    """A recipe with an adversary, with other fields of its loss and of its adversary."""
+    assert recipe.adversary is not None
     changes = {key: value for key, value in adversary.items() if value is not None}
     weights: dict[str, Any] = {key: value for key, value in weighing.items() if value is not None}
-    if (changes or weights) and recipe.adversary is None:
-        raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
-    if recipe.adversary is not None:
-        kind = cast("AttackName", changes.get("attack", recipe.adversary.attack))
-        if kind != "ascent":  # what only another adversary can do is left out
-            changes = {"remember": False, **changes}
-        ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
-        recipe = dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp))
-    return dataclasses.replace(recipe, epochs=recipe.epochs if epochs is None else epochs, **weights)
+    kind = cast("AttackName", changes.get("attack", recipe.adversary.attack))
+    if kind != "ascent":  # what only another adversary can do is left out
+        changes = {"remember": False, **changes}
+    ramp = recipe.adversary.ramp and kind in ("sinkhorn", "wong")
+    return dataclasses.replace(recipe, adversary=dataclasses.replace(recipe.adversary, **changes, ramp=ramp), **weights)
 
 
-def prepare(out: Path, *, resume: bool) -> None:
-    """Make the folder, and refuse one that holds another run, or none where one is to be resumed."""
+def prepare(out: Path, parts: Iterable[str], *, resume: bool) -> None:
+    """Make the folders, and refuse one that holds another run, or none where one is to be resumed."""
     from massmover.training.state import CHECKPOINT
 
     if resume and not out.is_dir():
         raise MassmoverError(f"--resume: --out {out} is no folder of a run: leave --resume out to start")
-    out.mkdir(parents=True, exist_ok=True)
+    for part in parts:
+        (out / part).mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise MassmoverError(f"--out {out} cannot be written to: choose another folder")
-    there = (out / CHECKPOINT).exists()
+    there = any((out / part / CHECKPOINT).exists() for part in parts)
     if resume and not there:
         raise MassmoverError(f"--resume: --out {out} holds no checkpoint to go on from: leave --resume out to start")
     if there and not (resume or restarted()):
@@ -185,10 +218,16 @@ def restarted() -> bool:
 
 
 def watched(
-    recipe: Recipe, model: str, training: ImageSet, *, out: Path, seed: int, device: torch.device, ranks: Ranks
+    recipe: Recipe,
+    build: Callable[[], nn.Module],
+    training: ImageSet,
+    *,
+    out: Path,
+    seed: int,
+    device: torch.device,
+    ranks: Ranks,
 ) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
-    from massmover.models import ARCHITECTURES
     from massmover.training import train
 
     with progress_bar() as bar:
@@ -206,7 +245,7 @@ def watched(
                 errors.print(f"epoch {line.epoch}/{recipe.epochs} loss {line.loss:.4f} {held_out(latest)}")
 
         return train(
-            ARCHITECTURES[model] if recipe.margin is None else potentials_for(training, recipe.margin),
+            build,
             training.images,
             training.labels,
             recipe=recipe,
@@ -219,7 +258,20 @@ def watched(
         )
 
 
-def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], PotentialNetwork]:
+def architecture(model: str, recipe: Recipe, training: ImageSet, *, beside_free: bool) -> Callable[[], nn.Module]:
+    """The network that a recipe trains; potentials beside a free network have as many classes as that one."""
+    from massmover.models import ARCHITECTURES
+
+    if recipe.margin is None:
+        return ARCHITECTURES[model]
+    classes = int(training.labels.max()) + 1
+    if beside_free:
+        answers: Tensor = ARCHITECTURES[model]()(training.images[:2].float() / 255)
+        classes = answers.shape[1]
+    return potentials_for(training, recipe.margin, classes=classes)
+
+
+def potentials_for(training: ImageSet, margin: Margin, *, classes: int) -> Callable[[], PotentialNetwork]:
     """The network of potentials for images of this shape; colour adds a function of the channels' masses.
 
     Images in colour are taken for photographs, which fill their frame; grey ones for drawings on black.
@@ -227,7 +279,6 @@ def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], Potential
     from massmover.models import PotentialNetwork
 
     channels, height, width = training.images.shape[1:]
-    classes = int(training.labels.max()) + 1
     units = 32 if channels > 1 else 0
 
     def build() -> PotentialNetwork:
@@ -239,6 +290,25 @@ def potentials_for(training: ImageSet, margin: Margin) -> Callable[[], Potential
         return network
 
     return build
+
+
+def ready(trained: Trained, model: str) -> tuple[nn.Module, str]:
+    """What was trained in the form that is used, and the name of its architecture."""
+    from massmover.models import PotentialNetwork
+
+    if isinstance(trained.model, PotentialNetwork):
+        return trained.model.frozen(), "potentials"
+    return trained.model, model
+
+
+def one_blend(finished: Mapping[str, nn.Module], *, lean: float | None) -> Blend:
+    """The parts of a blend as one network."""
+    from massmover.models import CertifiedNetwork, blended
+    from massmover.training import LEAN
+
+    certified = {part: network for part, network in finished.items() if isinstance(network, CertifiedNetwork)}
+    (free,) = (network for part, network in finished.items() if part not in certified)
+    return blended(free, certified, lean=LEAN if lean is None else lean)
 
 
 def held_out(latest: list[Epoch]) -> str:

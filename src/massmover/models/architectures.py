@@ -5,7 +5,7 @@ Inputs are images in [0, 1]; where a network wants other units, wrap it in `Norm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -214,3 +214,12 @@ class ResidualNetwork(nn.Module):
         features: Tensor = self.stages(self.stem(pixels))  # (B, width, h, w)
         logits: Logits = self.classifier(features.mean(dim=(2, 3)))
         return logits
+
+
+ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {
+    "lenet": lenet,
+    "mlp": mlp,
+    "resnet8": resnet8,
+    "resnet20": resnet20,
+    "resnet18": resnet18,
+}

@@ -46,6 +46,23 @@ def class_scores(outcomes: Tensor, *, classes: int) -> Logits:
     return table.amin(dim=2)
 
 
+def duel_scores(
+    images: Images,
+    potentials: Tensor,
+    biases: Tensor,
+    mass_in: Tensor,
+    mass_out: Tensor,
+    *,
+    normalisation: Normalisation,
+) -> Logits:
+    """The scores of frozen potentials (pairs, groups, members, C, H, W), all in the number type of the images."""
+    shares = shares_of_mass(images, normalisation=normalisation).flatten(1)
+    members = shares @ potentials.flatten(3).flatten(0, 2).T
+    won = (members.reshape(-1, *biases.shape) + biases).amin(dim=3).amax(dim=2)
+    won = won + mass_score(images, mass_in, mass_out)
+    return class_scores(won, classes=classes_of(len(potentials)))
+
+
 class PotentialNetwork(nn.Module):
     """The trainable form. Every two classes fight a duel, and the score of a class is its worst one.
 
@@ -207,12 +224,8 @@ class CertifiedNetwork(nn.Module):
 
     def forward(self, images: Images) -> Logits:
         """Score the images, in float64 inside and in their own number type outside."""
-        exact = images.double()
-        shares = shares_of_mass(exact, normalisation=self.normalisation).flatten(1)
-        members = shares @ self.potentials.flatten(3).flatten(0, 2).T
-        won = (members.reshape(-1, *self.biases.shape) + self.biases).amin(dim=3).amax(dim=2)
-        won = won + mass_score(exact, self.mass_in, self.mass_out)
-        return class_scores(won, classes=self.classes).to(images.dtype)
+        state = (self.potentials, self.biases, self.mass_in, self.mass_out)
+        return duel_scores(images.double(), *state, normalisation=self.normalisation).to(images.dtype)
 
     def score_error(self) -> float:
         """How far a score as computed, on an image that the judge lets pass, may be from that of an image in the ball.

@@ -13,29 +13,29 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from massmover.models.architectures import lenet, mlp, resnet8, resnet18, resnet20
+from massmover.models.architectures import ARCHITECTURES
+from massmover.models.blend import load_blend
 from massmover.models.certified import load_certified
 from massmover.models.files import FILE_SUFFIXES, model_from_file
 from massmover.models.weights import load_weights
 from massmover.models.wrapping import FunctionModel, Normalised
 from massmover.types import MassmoverError
 
-ARCHITECTURES: Mapping[str, Callable[[], nn.Module]] = {
-    "lenet": lenet,
-    "mlp": mlp,
-    "resnet8": resnet8,
-    "resnet20": resnet20,
-    "resnet18": resnet18,
+# Networks whose files say how large they are: what the recipes certified and blended train.
+SPOKEN_FOR: Mapping[str, Callable[[str | os.PathLike[str]], nn.Module]] = {
+    "potentials": load_certified,
+    "blend": load_blend,
 }
-BUNDLED: Mapping[str, Callable[[], nn.Module]] = {
-    "mnist-standard": lenet,
-    "mnist-robust": lenet,
-    "mnist-robust-97": mlp,
-    "mnist-robust-95": mlp,
-    "cifar10-robust": resnet8,
+BUNDLED: Mapping[str, str] = {  # by architecture
+    "mnist-standard": "lenet",
+    "mnist-robust": "lenet",
+    "mnist-robust-98": "blend",
+    "mnist-robust-97": "blend",
+    "mnist-robust-95": "blend",
+    "cifar10-robust": "resnet8",
+    "mnist-certified": "potentials",
+    "mnist-certified-far": "potentials",
 }
-CERTIFIED = ("mnist-certified", "mnist-certified-far")  # bundled too; their files say how large they are
-POTENTIALS = "potentials"  # the architecture of a certified network, whatever its size
 
 
 def load_model(
@@ -51,11 +51,11 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-97`, `mnist-robust-95`, `cifar10-robust`,
-      `mnist-certified`, `mnist-certified-far`), which brings its weights;
-    - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` for what the recipe certified
-      trains), which needs a file as `weights`: safetensors, or a state dict of `torch.save` (`.pt`, `.pth`), alone or
-      inside a checkpoint;
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-98`, `mnist-robust-97`, `mnist-robust-95`,
+      `cifar10-robust`, `mnist-certified`, `mnist-certified-far`), which brings its weights;
+    - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` and `blend` for what the
+      recipes certified and blended train), which needs a file as `weights`: safetensors, or a state dict of
+      `torch.save` (`.pt`, `.pth`), alone or inside a checkpoint;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading
       weights never runs any;
@@ -81,23 +81,23 @@ def as_built(
     """`load_model`, but what a function of your own returns keeps its modes: they say what is random in it."""
     if (mean is None) != (std is None):
         raise MassmoverError(f"Mean and std belong together; only {'mean' if std is None else 'std'} was given.")
-    if name in BUNDLED or name in CERTIFIED:
+    if name in BUNDLED:
         if weights is not None or mean is not None:
             raise MassmoverError(
                 f"{name} brings its own weights and takes images in [0, 1] as they are. "
                 "To use other weights, or mean and std, name an architecture such as lenet."
             )
         model = bundled_model(name)
-    elif name in ARCHITECTURES or name == POTENTIALS:
+    elif name in ARCHITECTURES or name in SPOKEN_FOR:
         if weights is None:
-            untrained = f"{name}()" if name in ARCHITECTURES else "PotentialNetwork"
+            untrained = {"potentials": "PotentialNetwork", "blend": "Blend"}.get(name, f"{name}()")
             raise MassmoverError(
                 f"{name} is an architecture, and random weights are pointless to measure: pass weights=, "
                 f"a .safetensors, .pt or .pth file (--weights on the command line). "
                 f"For an untrained network call massmover.models.{untrained}."
             )
-        if name == POTENTIALS:
-            model, weights = load_certified(weights), None  # the file says how large the network is
+        if name in SPOKEN_FOR:
+            model, weights = SPOKEN_FOR[name](weights), None
         else:
             model = ARCHITECTURES[name]()
     elif Path(name).suffix.lower() in FILE_SUFFIXES and not is_address(name):
@@ -108,7 +108,7 @@ def as_built(
         model = model_from_function(name)
     else:
         raise MassmoverError(
-            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *CERTIFIED, *ARCHITECTURES, POTENTIALS])}, "
+            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *ARCHITECTURES, *SPOKEN_FOR])}, "
             "package.module:function for a function of your own that returns a model, or a file in TorchScript (.pt, "
             ".ts) or torch.export (.pt2) form."
         )
@@ -127,9 +127,9 @@ def as_built(
 def bundled_model(name: str) -> nn.Module:
     """Return a model that ships inside the package."""
     with as_file(files("massmover").joinpath("bundled", f"{name}.safetensors")) as path:
-        if name in CERTIFIED:
-            return load_certified(path)
-        model = BUNDLED[name]()
+        if BUNDLED[name] in SPOKEN_FOR:
+            return SPOKEN_FOR[BUNDLED[name]](path)
+        model = ARCHITECTURES[BUNDLED[name]]()
         load_weights(model, path)
     return model
 

@@ -212,6 +212,7 @@ CERTIFIED = Recipe(
     held_out=1 / 12,
     margin=Margin(),
 )
+FAR = Margin(radius=0.75, spread=1.0, temperature=0.1)
 RECIPES = {
     "standard": Recipe(),
     "paper": Recipe(
@@ -251,7 +252,7 @@ RECIPES = {
         clean_share=0.5,
     ),
     "certified": CERTIFIED,
-    "certified-far": replace(CERTIFIED, margin=Margin(radius=0.75, spread=1.0, temperature=0.1)),
+    "certified-far": replace(CERTIFIED, margin=FAR),
     "certified-colour": replace(
         CERTIFIED,
         epochs=10,
@@ -260,4 +261,11 @@ RECIPES = {
         held_out=0.1,
         margin=Margin(radius=0.005, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
     ),
+}
+LEAN = 5.0  # by which the scores of potentials, in pixels, count in a blend beside those of its free network
+# A blend: trained apart, for networks that learn together lean on each other, and added up afterwards.
+BLENDED = {
+    "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
+    "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
+    "free": replace(RECIPES["robust"], epochs=14, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
 }
