@@ -5,6 +5,7 @@ Inputs are images in [0, 1]; where a network wants other units, wrap it in `Norm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -80,8 +81,9 @@ def resnet18(*, classes: int = 10) -> nn.Module:
 class PixelConvolution(nn.Conv2d):
     """A convolution that is the first to see an image, with a gradient by the image that is quick on a processor.
 
-    Ordinary training never asks for that gradient, so libraries do not hurry; an attack asks at every step. One matrix
-    product and a fold take a third of the time where an image has few channels.
+    Ordinary training never asks for that gradient, so libraries do not hurry; an attack asks at every step. Pixels that
+    lie alike between the strides see the same weights, so one small convolution gives the gradients of them all, side
+    by side, and only their order is left to mend.
     """
 
     def forward(self, images: Images) -> Tensor:
@@ -91,13 +93,13 @@ class PixelConvolution(nn.Conv2d):
         plain = images.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
         if asked and plain and images.device.type == "cpu":
             how = (self.weight, self.bias, self.stride, self.padding)
-            features: Tensor = _FoldedGradient.apply(images, *how)  # type: ignore[no-untyped-call]
+            features: Tensor = _PhasedGradient.apply(images, *how)  # type: ignore[no-untyped-call]
             return features
         return super().forward(images)
 
 
-class _FoldedGradient(torch.autograd.Function):
-    """conv2d without dilation or groups, whose gradient by the images is a matrix product and a fold."""
+class _PhasedGradient(torch.autograd.Function):
+    """conv2d without dilation or groups, whose gradient by the images is a convolution for all phases of the stride."""
 
     generate_vmap_rule = True
 
@@ -116,14 +118,34 @@ class _FoldedGradient(torch.autograd.Function):
         (slope,) = slopes  # (B, features, h, w)
         by_images = by_weight = by_bias = None
         if ctx.needs_input_grad[0]:
-            patches = weight.flatten(1).T @ slope.flatten(2)  # (B, C kh kw, h w)
-            size, kernel = images.shape[2:], weight.shape[2:]
-            by_images = nn.functional.fold(patches, size, kernel, padding=ctx.padding, stride=ctx.stride)
+            by_images = phased(slope, weight, size=images.shape[2:], stride=ctx.stride, padding=ctx.padding)
         if ctx.needs_input_grad[1]:
             by_weight = conv2d_weight(images, weight.shape, slope, ctx.stride, ctx.padding)  # type: ignore[no-untyped-call]
         if ctx.needs_input_grad[2]:
             by_bias = slope.sum(dim=(0, 2, 3))
         return by_images, by_weight, by_bias, None, None
+
+
+def phased(slope: Tensor, weight: Tensor, *, size: Sequence[int], stride: Sequence[int], padding: Any) -> Tensor:
+    """The gradient (B, C, *size) of a convolution by its images, given that by its features (B, F, h, w).
+
+    Along an axis, with a stride of s, a pixel s q + a of the padded image has the gradient
+    sum_t slope[q - t] w[s t + a]: for each phase a, a convolution of the slope with every s-th weight. Phases are
+    channels until they are put in place.
+    """
+    down, across = stride
+    rows, columns = (math.ceil(taps / step) for taps, step in zip(weight.shape[2:], stride, strict=True))
+    padded = nn.functional.pad(weight, (0, columns * across - weight.shape[3], 0, rows * down - weight.shape[2]))
+    phases = padded.unflatten(3, (columns, across)).unflatten(2, (rows, down))  # (F, C, rows, down, columns, across)
+    phases = phases.flip(2, 4).permute(1, 3, 5, 0, 2, 4).flatten(0, 2)  # (C down across, F, rows, columns)
+    found = nn.functional.conv2d(slope, phases, padding=(rows - 1, columns - 1)).unflatten(1, (-1, down, across))
+    whole = found.permute(0, 1, 4, 2, 5, 3).flatten(4).flatten(2, 3)  # (B, C, padded rows, padded columns)
+    above, aside = padding
+    missing = [
+        max(0, before + length - have) for before, length, have in zip(padding, size, whole.shape[2:], strict=True)
+    ]
+    whole = nn.functional.pad(whole, (0, missing[1], 0, missing[0]))  # pixels that no stride reached
+    return whole[..., above : above + size[0], aside : aside + size[1]]
 
 
 class ZeroPadShortcut(nn.Module):

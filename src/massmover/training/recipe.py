@@ -267,5 +267,5 @@ LEAN = 5.0  # by which the scores of potentials, in pixels, count in a blend bes
 BLENDED = {
     "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
     "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
-    "free": replace(RECIPES["robust"], epochs=14, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
+    "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
 }
