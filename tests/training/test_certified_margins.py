@@ -11,6 +11,7 @@ from massmover import WassersteinBall
 from massmover.certificates import certified_radius, steepness
 from massmover.models import PotentialNetwork, lenet
 from massmover.training import RECIPES, Adversary, Margin, Recipe, train
+from massmover.training.loop import forgiven
 from massmover.training.margins import margin_loss
 from massmover.types import MassmoverError
 
@@ -27,8 +28,8 @@ def potentials() -> PotentialNetwork:
 
 def test_the_loss_is_that_of_duels_by_hand() -> None:
     won = torch.tensor([[-0.2, torch.inf, 0.7], [-0.2, torch.inf, 0.7]])  # class 1 against 0 and against 2
-    by_hand = sum(
-        torch.tensor([2 * (radius + 0.2) / 0.5, 2 * (radius - 0.7) / 0.5]).exp().sum().log1p() for radius in (0.3, 0.1)
+    by_hand = torch.stack(
+        [torch.tensor([2 * (r + 0.2) / 0.5, 2 * (r - 0.7) / 0.5]).exp().sum().log1p() for r in (0.3, 0.1)]
     )
     torch.testing.assert_close(margin_loss(won, radii=torch.tensor([0.3, 0.1]), temperature=0.5), by_hand)
 
@@ -87,6 +88,19 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, steps: in
     assert resumed.losses == whole.losses
     kept, wanted = resumed.model.state_dict(), whole.model.state_dict()
     assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
+
+
+def test_a_margin_may_forgive() -> None:
+    surprise = -torch.tensor([0.5, 0.1]).log()
+    torch.testing.assert_close(forgiven(surprise, exponent=0.0), surprise.sum())
+    torch.testing.assert_close(forgiven(surprise, exponent=1.0), torch.tensor(0.5 + 0.9))  # 1 - p
+    assert float(forgiven(torch.tensor([1e4]), exponent=0.25)) == 4.0  # hopeless: never more than 1 / q
+    forgiving = dataclasses.replace(RECIPE, forgiving=0.5, margin=Margin(radius=5.0))
+    unforgiving = dataclasses.replace(forgiving, forgiving=0.0)
+    runs = [train(potentials, *bars(40), recipe=recipe) for recipe in (forgiving, unforgiving)]
+    assert runs[0].losses[-1] <= 2 < runs[1].losses[-1]  # nothing stands five pixels
+    with pytest.raises(MassmoverError, match="or an adversary or a margin, and trades=0"):
+        Recipe(forgiving=0.5)
 
 
 def test_a_margin_needs_potentials_and_no_adversary() -> None:

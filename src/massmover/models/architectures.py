@@ -136,9 +136,10 @@ def phased(slope: Tensor, weight: Tensor, *, size: Sequence[int], stride: Sequen
     down, across = stride
     rows, columns = (math.ceil(taps / step) for taps, step in zip(weight.shape[2:], stride, strict=True))
     padded = nn.functional.pad(weight, (0, columns * across - weight.shape[3], 0, rows * down - weight.shape[2]))
-    phases = padded.unflatten(3, (columns, across)).unflatten(2, (rows, down))  # (F, C, rows, down, columns, across)
+    phases = padded.view(*weight.shape[:2], rows, down, columns, across)
     phases = phases.flip(2, 4).permute(1, 3, 5, 0, 2, 4).flatten(0, 2)  # (C down across, F, rows, columns)
-    found = nn.functional.conv2d(slope, phases, padding=(rows - 1, columns - 1)).unflatten(1, (-1, down, across))
+    found = nn.functional.conv2d(slope, phases, padding=(rows - 1, columns - 1))  # (B, C down across, h, w)
+    found = found.reshape(len(slope), -1, down, across, *found.shape[2:])
     whole = found.permute(0, 1, 4, 2, 5, 3).flatten(4).flatten(2, 3)  # (B, C, padded rows, padded columns)
     above, aside = padding
     missing = [

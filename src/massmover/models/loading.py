@@ -31,7 +31,7 @@ BUNDLED: Mapping[str, str] = {  # by architecture
     "mnist-robust": "lenet",
     "mnist-robust-98": "blend",
     "mnist-robust-97": "blend",
-    "mnist-robust-95": "blend",
+    "mnist-robust-95": "mlp",
     "cifar10-robust": "resnet8",
     "mnist-certified": "potentials",
     "mnist-certified-far": "potentials",

@@ -32,7 +32,7 @@ from massmover.training.batches import (
 from massmover.training.margins import Margins, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
-from massmover.types import Images, Labels, MassmoverError
+from massmover.types import Images, Labels, MassmoverError, PerImage
 
 
 def one_cycle(share: float, *, peak: float, warm_up: float) -> float:
@@ -136,7 +136,9 @@ def train(
                     loss = loss_of(recipe, network, clean, moved, truth, share=share)
                 else:
                     wanted = recipe.margin.radii(len(chosen), draws=run.draws)[mine].to(device)
-                    loss = margin_loss(network(clean, truth), radii=wanted, temperature=recipe.margin.temperature)
+                    won = network(clean, truth)
+                    surprise = margin_loss(won, radii=wanted, temperature=recipe.margin.temperature)
+                    loss = forgiven(surprise, exponent=recipe.exponent(share))
                 loss = loss * (ranks.size / len(chosen))
                 run.optimiser.zero_grad(set_to_none=True)
                 torch.autograd.backward(loss)  # typed, unlike loss.backward()
@@ -189,12 +191,16 @@ def loss_of(
 
 
 def moved_loss(recipe: Recipe, logits: Tensor, labels: Labels, *, share: float) -> Tensor:
-    """The loss on moved images, added up: cross-entropy, or its forgiving form `(1 - p ** q) / q`."""
-    exponent = recipe.exponent(share)
-    if exponent == 0:
+    """The loss on moved images, added up."""
+    if recipe.exponent(share) == 0:
         return F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
     surprise = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing, reduction="none")
-    return -torch.expm1(-exponent * surprise).sum() / exponent
+    return forgiven(surprise, exponent=recipe.exponent(share))
+
+
+def forgiven(surprise: PerImage, *, exponent: float) -> Tensor:
+    """Losses `-log p` added up, or with an exponent q above 0 their forgiving form `(1 - p ** q) / q`."""
+    return surprise.sum() if exponent == 0 else -torch.expm1(-exponent * surprise).sum() / exponent
 
 
 def _share(memory: Memory, chosen: Tensor, mine: slice) -> None:

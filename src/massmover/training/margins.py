@@ -35,12 +35,12 @@ class Margins(nn.Module):
         return self.network.margins(images, labels)
 
 
-def margin_loss(won: Tensor, *, radii: PerImage, temperature: float) -> Tensor:
-    """Cross-entropy, added up, over the duels (B, classes) of the true class, each to be won by the radius wanted.
+def margin_loss(won: Tensor, *, radii: PerImage, temperature: float) -> PerImage:
+    """Cross-entropy over the duels (B, classes) of the true class, each to be won by the radius wanted.
 
     A duel counts twice, as the difference between the scores of two classes would.
     """
-    return F.softplus(torch.logsumexp(2 * (radii.unsqueeze(1) - won) / temperature, dim=1)).sum()
+    return F.softplus(torch.logsumexp(2 * (radii.unsqueeze(1) - won) / temperature, dim=1))
 
 
 @torch.no_grad()

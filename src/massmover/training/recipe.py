@@ -131,9 +131,9 @@ class Recipe:
 
     The loss is `clean_share` times the cross-entropy on clean images plus the rest on moved ones; with `trades` above 0
     it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. With
-    `forgiving` at q above 0 a moved image that is given its class with probability p costs `(1 - p ** q) / q` in place
-    of `-log p`: a hopeless image then costs no more than 1 / q and pulls no longer at images that can be held. The
-    exponent grows linearly to q over the first `FORGIVING_BY` of the run. `averaging`
+    `forgiving` at q above 0 a moved image that is given its class with probability p (or one whose margin is wanted)
+    costs `(1 - p ** q) / q` in place of `-log p`: a hopeless image then costs no more than 1 / q and pulls no longer at
+    images that can be held. The exponent grows linearly to q over the first `FORGIVING_BY` of the run. `averaging`
     is the decay of an exponential average of the weights; the average is what is returned, and 0 turns it off. `shift`
     is the largest move of a training image, in pixels, in each direction; with `mirror` half of them are seen in a
     mirror. `memory` is the decay of AdamW's mean of squared gradients. The last images of the training set, a share
@@ -190,10 +190,10 @@ class Recipe:
             )
         if not 0 <= self.forgiving <= 1:
             raise MassmoverError(f"forgiving is an exponent in [0, 1]; got {self.forgiving}.")
-        if self.forgiving and (self.adversary is None or self.trades):
+        if self.forgiving and ((self.adversary is None and self.margin is None) or self.trades):
             raise MassmoverError(
-                f"forgiving is {self.forgiving}, about moved images in a loss without trades: "
-                "use 0, or an adversary and trades=0."
+                f"forgiving is {self.forgiving}, about moved images or margins in a loss without trades: "
+                "use 0, or an adversary or a margin, and trades=0."
             )
 
     def exponent(self, share: float) -> float:
@@ -266,6 +266,11 @@ LEAN = 5.0  # by which the scores of potentials, in pixels, count in a blend bes
 # A blend: trained apart, for networks that learn together lean on each other, and added up afterwards.
 BLENDED = {
     "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
-    "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
-    "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
+    "far": replace(CERTIFIED, margin=replace(FAR, radius=1.2, groups=4, members=4), forgiving=0.3),
+    "free": replace(
+        RECIPES["robust"],
+        epochs=14,
+        clean_share=0.6,
+        adversary=Adversary(steps=3, radius=300 / 784, remember=True),
+    ),
 }
