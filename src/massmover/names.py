@@ -16,9 +16,9 @@ ARCHITECTURES = ("lenet", "mlp", "resnet8", "resnet20", "resnet18")
 BUNDLED = (
     "mnist-standard",
     "mnist-robust",
-    "mnist-robust-98",
     "mnist-robust-97",
     "mnist-robust-95",
+    "mnist-blend",
     "cifar10-robust",
     "mnist-certified",
     "mnist-certified-far",

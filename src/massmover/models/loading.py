@@ -29,9 +29,9 @@ SPOKEN_FOR: Mapping[str, Callable[[str | os.PathLike[str]], nn.Module]] = {
 BUNDLED: Mapping[str, str] = {  # by architecture
     "mnist-standard": "lenet",
     "mnist-robust": "lenet",
-    "mnist-robust-98": "blend",
-    "mnist-robust-97": "blend",
+    "mnist-robust-97": "mlp",
     "mnist-robust-95": "mlp",
+    "mnist-blend": "blend",
     "cifar10-robust": "resnet8",
     "mnist-certified": "potentials",
     "mnist-certified-far": "potentials",
@@ -51,7 +51,7 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-98`, `mnist-robust-97`, `mnist-robust-95`,
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-97`, `mnist-robust-95`, `mnist-blend`,
       `cifar10-robust`, `mnist-certified`, `mnist-certified-far`), which brings its weights;
     - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` and `blend` for what the
       recipes certified and blended train), which needs a file as `weights`: safetensors, or a state dict of

@@ -262,15 +262,10 @@ RECIPES = {
         margin=Margin(radius=0.005, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
     ),
 }
-LEAN = 4.0  # by which the scores of potentials, in pixels, count in a blend beside those of its free network
+LEAN = 1.5  # by which the scores of potentials, in pixels, count in a blend beside those of its free network
 # A blend: trained apart, for networks that learn together lean on each other, and added up afterwards.
 BLENDED = {
     "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
     "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
-    "free": replace(
-        RECIPES["robust"],
-        epochs=14,
-        clean_share=0.6,
-        adversary=Adversary(steps=3, radius=300 / 784, remember=True),
-    ),
+    "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
 }
