@@ -240,11 +240,13 @@ def training_time(choice: Choice) -> str | None:
         lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
         cells = [line.split("|") for line in lines if line.startswith("| training time |")]
         return cells[0][2].strip() if cells else None
-    history = Path(choice.weights).parent / "history.jsonl" if choice.weights else None
-    if history is None or not history.is_file():
+    pattern = "*/history.jsonl" if choice.model == "blend" else "history.jsonl"  # each part of a blend has its own
+    histories = list(Path(choice.weights).parent.glob(pattern)) if choice.weights else []
+    if not histories:
         return None
     try:
-        seconds = sum(float(json.loads(line)["seconds"]) for line in history.read_text(encoding="utf-8").splitlines())
+        lines = [line for history in histories for line in history.read_text(encoding="utf-8").splitlines()]
+        seconds = sum(float(json.loads(line)["seconds"]) for line in lines)
     except (ValueError, KeyError, TypeError):
         return None  # some other program's history
     return f"{seconds:,.0f} seconds"
