@@ -93,6 +93,8 @@ def train_command(
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(names.ARCHITECTURES)}")
     if recipe not in names.RECIPES:
         raise MassmoverError(f"--recipe is {recipe!r}: use one of {', '.join(names.RECIPES)}")
+    if lean is not None and (recipe != "blended" or lean < 0):
+        raise MassmoverError(f"--lean is {lean}: it is for --recipe blended, and a number of 0 or more")
     options.threads(threads)
     import torch
 
@@ -109,8 +111,6 @@ def train_command(
     if radius_pixels is not None:
         changes["radius"] = radius_pixels / pixels
     weighing = {"clean_share": clean_share, "forgiving": forgiving}
-    if lean is not None and (recipe != "blended" or lean < 0):
-        raise MassmoverError(f"--lean is {lean}: it is for --recipe blended, and a number of 0 or more")
     parts = chosen_parts(recipe, epochs=epochs, weighing=weighing, adversary=changes)
     about = {"data": data, "seed": seed, "tested_on": words}
     finished: dict[str, nn.Module] = {}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from massmover.models.architectures import ARCHITECTURES
 from massmover.models.certified import UNIT, CertifiedNetwork, check_fit, duel_scores
 from massmover.models.weights import differences, fill, read_weights
-from massmover.types import Images, Logits, MassmoverError
+from massmover.types import Images, Logits, MassmoverError, Normalisation
 
 FREE = "free"  # the part that no constant bounds
 
@@ -40,6 +40,7 @@ class Duels(nn.Module):
         for name in ("biases", "mass_in", "mass_out"):
             self.register_buffer(name, state[name].float())
         self.register_buffer("lean", torch.tensor(float(lean)))
+        self.normalisation: Normalisation = "channel" if bool(state["per_channel"]) else "image"
 
     def forward(self, images: Images) -> Logits:
         """Score the images, times `lean`."""
@@ -49,7 +50,7 @@ class Duels(nn.Module):
             self.biases.to(images.dtype),
             self.mass_in.to(images.dtype),
             self.mass_out.to(images.dtype),
-            normalisation="channel" if bool(self.per_channel) else "image",
+            normalisation=self.normalisation,
         )
         return self.lean.to(images.dtype) * scores
 
