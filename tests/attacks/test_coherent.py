@@ -356,14 +356,13 @@ class TestEveryMethod:
         assert verify(images, found.images, radius).violations == 0 and found.trusted.all()
         assert torch.equal(found.images[0], images[0])
         ball = WassersteinBall(0.9, scatter=0.1, width=9)
-
-        def one_by_one(pixels: Tensor) -> Tensor:  # networks round by the size of a batch, and searches magnify that
-            return torch.cat([classifier(image) for image in torch.split(pixels, 1)])
-
+        # Few steps: after a hundred the last digits, which depend on the size of a batch, decide who just falls.
         batch, alone = (
-            attack(one_by_one, part, labels[: len(part)], ball=ball, method="ascent") for part in (images, images[:1])
+            attack(classifier, part, labels[: len(part)], ball=ball, method="ascent", steps=5)
+            for part in (images, images[:1])
         )
-        torch.testing.assert_close(batch.images[:1], alone.images, rtol=0, atol=1e-3)
+        assert (alone.images - images[:1]).abs().max() > 0.1 and alone.steps.min() > 0
+        torch.testing.assert_close(batch.images[:1], alone.images, rtol=0, atol=1e-4)
 
     def test_the_smallest_radius_is_inside_and_wins(self, classifier: nn.Module, digits: tuple[Tensor, Tensor]) -> None:
         images, labels = digits[0][:3], digits[1][:3]
