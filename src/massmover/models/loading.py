@@ -22,7 +22,7 @@ from massmover.models.wrapping import FunctionModel, Normalised
 from massmover.types import MassmoverError
 
 # Networks whose files say how large they are: what the recipes certified and blended train.
-SPOKEN_FOR: Mapping[str, Callable[[str | os.PathLike[str]], nn.Module]] = {
+READERS: Mapping[str, Callable[[str | os.PathLike[str]], nn.Module]] = {
     "potentials": load_certified,
     "blend": load_blend,
 }
@@ -88,7 +88,7 @@ def as_built(
                 "To use other weights, or mean and std, name an architecture such as lenet."
             )
         model = bundled_model(name)
-    elif name in ARCHITECTURES or name in SPOKEN_FOR:
+    elif name in ARCHITECTURES or name in READERS:
         if weights is None:
             untrained = {"potentials": "PotentialNetwork", "blend": "Blend"}.get(name, f"{name}()")
             raise MassmoverError(
@@ -96,8 +96,8 @@ def as_built(
                 f"a .safetensors, .pt or .pth file (--weights on the command line). "
                 f"For an untrained network call massmover.models.{untrained}."
             )
-        if name in SPOKEN_FOR:
-            model, weights = SPOKEN_FOR[name](weights), None
+        if name in READERS:
+            model, weights = READERS[name](weights), None
         else:
             model = ARCHITECTURES[name]()
     elif Path(name).suffix.lower() in FILE_SUFFIXES and not is_address(name):
@@ -108,7 +108,7 @@ def as_built(
         model = model_from_function(name)
     else:
         raise MassmoverError(
-            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *ARCHITECTURES, *SPOKEN_FOR])}, "
+            f"There is no model called {name!r}. Use {', '.join([*BUNDLED, *ARCHITECTURES, *READERS])}, "
             "package.module:function for a function of your own that returns a model, or a file in TorchScript (.pt, "
             ".ts) or torch.export (.pt2) form."
         )
@@ -127,8 +127,8 @@ def as_built(
 def bundled_model(name: str) -> nn.Module:
     """Return a model that ships inside the package."""
     with as_file(files("massmover").joinpath("bundled", f"{name}.safetensors")) as path:
-        if BUNDLED[name] in SPOKEN_FOR:
-            return SPOKEN_FOR[BUNDLED[name]](path)
+        if BUNDLED[name] in READERS:
+            return READERS[BUNDLED[name]](path)
         model = ARCHITECTURES[BUNDLED[name]]()
         load_weights(model, path)
     return model
