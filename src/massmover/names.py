@@ -27,6 +27,7 @@ RECIPES = (
     "standard",
     "paper",
     "robust",
+    "taught",
     "blended",
     "robust-colour",
     "coherent",

@@ -14,7 +14,7 @@ from massmover.attacks.base import Problem
 from massmover.data import load
 from massmover.models import lenet, load_model
 from massmover.training import RECIPES, Adversary, Mover, Recipe, train
-from massmover.training.loop import loss_of, moved_loss
+from massmover.training.lesson import Lesson, loss_of, moved_loss
 from massmover.training.recipe import ATTACKS, AttackName
 from massmover.training.state import Epoch
 from massmover.types import MassmoverError
@@ -85,6 +85,56 @@ def test_a_remembering_mover_needs_one_gradient_a_step() -> None:
         with torch.no_grad():
             losses.append(float(torch.nn.functional.cross_entropy(model(moved), labels)))
     assert losses[-1] > 2 * losses[0]  # one step finds something, and eight in a row more
+
+
+@pytest.mark.usefixtures("backend")
+def test_going_on_up_the_gradient_of_the_learning_pass_is_one_more_step() -> None:
+    some = load("mnist-sample").subset(0, 8)
+    images, labels, model = some.images_as_float(), some.labels, load_model("mnist-standard")
+    radii, numbers = torch.full((8,), 0.3, dtype=torch.float64), torch.arange(8)
+    twice, once = Mover(Adversary(steps=2), remember=8), Mover(Adversary(steps=1), remember=8)
+    twice(model, images, labels, radii=radii, numbers=numbers)
+    moved = once(model, images, labels, radii=radii, numbers=numbers).requires_grad_()
+    assert once.memory is not None and twice.memory is not None
+    before = once.memory.potential.clone()
+    loss = 7 * torch.nn.functional.cross_entropy(model(moved), labels)  # any scale will do
+    (gradient,) = torch.autograd.grad(loss, moved)
+    once.go_on(gradient)
+    assert not torch.allclose(once.memory.potential, before, rtol=0.1)
+    assert torch.allclose(once.memory.potential, twice.memory.potential, atol=0.05, rtol=0.01)
+
+
+def test_going_on_needs_the_gradient_of_the_last_batch() -> None:
+    images, labels = bars(4)
+    pixels, radii = images.float() / 255, torch.full((4,), 0.3, dtype=torch.float64)
+    mover = Mover(Adversary(steps=1), remember=4)
+    with pytest.raises(MassmoverError, match="no batch came with numbers"):
+        mover.go_on(torch.zeros_like(pixels))
+    mover(lenet(), pixels, labels, radii=radii, numbers=torch.arange(4))
+    with pytest.raises(
+        MassmoverError, match=r"a gradient of \(3, 1, 28, 28\) was given for images of \(4, 1, 28, 28\)"
+    ):
+        mover.go_on(torch.zeros_like(pixels[:3]))
+
+
+def test_training_that_remembers_goes_on_with_what_learning_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = load("mnist-sample").subset(0, 32)
+    adversary = Adversary(steps=1, growth=0.0, remember=True)
+    recipe = dataclasses.replace(QUICK, epochs=1, batch_size=32, adversary=adversary)
+    heard: list[torch.Tensor] = []
+    gone_on = Mover.go_on
+
+    def listening(self: Mover, gradient: torch.Tensor) -> None:
+        heard.append(gradient.clone())
+        gone_on(self, gradient)
+
+    monkeypatch.setattr(Mover, "go_on", listening)
+    train(lenet, digits.images, digits.labels, recipe=recipe)
+    assert len(heard) == 1 and heard[0].shape == (32, 1, 28, 28) and bool((heard[0].flatten(1).abs().amax(1) > 0).all())
+    heard.clear()
+    forgetful = dataclasses.replace(recipe, adversary=dataclasses.replace(adversary, remember=False))
+    train(lenet, digits.images, digits.labels, recipe=forgetful)
+    assert not heard
 
 
 def test_a_mirrored_image_is_moved_as_the_mirror_of_itself() -> None:
@@ -186,15 +236,15 @@ def test_the_losses_are_what_they_say() -> None:
     clean, moved, labels = torch.rand(3, 1, 28, 28), torch.rand(3, 1, 28, 28), torch.tensor([1, 2, 3])
     entropy = torch.nn.functional.cross_entropy
     plain, hard = (3 * entropy(model(x), labels) for x in (clean, moved))
-    alone = loss_of(dataclasses.replace(QUICK, clean_share=0.0), model, clean, moved, labels, share=1)
+    alone = loss_of(dataclasses.replace(QUICK, clean_share=0.0), model, Lesson(clean, moved, labels), share=1)
     assert alone.item() == pytest.approx(hard.item(), rel=1e-5)
-    mixed = loss_of(dataclasses.replace(QUICK, clean_share=0.25), model, clean, moved, labels, share=1)
+    mixed = loss_of(dataclasses.replace(QUICK, clean_share=0.25), model, Lesson(clean, moved, labels), share=1)
     assert mixed.item() == pytest.approx((0.25 * plain + 0.75 * hard).item(), rel=1e-5)
     p, q = model(clean).softmax(1), model(moved).softmax(1)
     divergence = (p * (p / q).log()).sum()
-    trades = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, moved, labels, share=1)
+    trades = loss_of(dataclasses.replace(QUICK, trades=2.0), model, Lesson(clean, moved, labels), share=1)
     assert trades.item() == pytest.approx((plain + 2 * divergence).item(), rel=1e-4)
-    same = loss_of(dataclasses.replace(QUICK, trades=2.0), model, clean, clean, labels, share=1)
+    same = loss_of(dataclasses.replace(QUICK, trades=2.0), model, Lesson(clean, clean, labels), share=1)
     assert same.item() == pytest.approx(plain.item(), rel=1e-4)
 
 
@@ -208,11 +258,11 @@ def test_a_forgiving_loss_is_bounded_where_cross_entropy_is_not(clean_share: flo
     recipe = dataclasses.replace(QUICK, clean_share=clean_share, forgiving=0.7)
     # the exponent grows to 0.7 at 0.6 of the run; at its start the loss is cross-entropy
     for share, exponent in ((0.3, 0.35), (0.6, 0.7), (0.9, 0.7)):
-        told = loss_of(recipe, model, clean, moved, labels, share=share)
+        told = loss_of(recipe, model, Lesson(clean, moved, labels), share=share)
         wanted = clean_share * plain + (1 - clean_share) * ((1 - right**exponent) / exponent).sum()
         assert told.item() == pytest.approx(wanted.item(), rel=1e-5)
-    at_first = loss_of(recipe, model, clean, moved, labels, share=0)
-    never = loss_of(dataclasses.replace(recipe, forgiving=0.0), model, clean, moved, labels, share=0)
+    at_first = loss_of(recipe, model, Lesson(clean, moved, labels), share=0)
+    never = loss_of(dataclasses.replace(recipe, forgiving=0.0), model, Lesson(clean, moved, labels), share=0)
     assert at_first.item() == never.item()
     hopeless, answer = torch.tensor([[0.0, 500.0]], requires_grad=True), torch.tensor([0])
     lost = moved_loss(recipe, hopeless, answer, share=1)

@@ -11,7 +11,7 @@ from massmover import WassersteinBall
 from massmover.certificates import certified_radius, steepness
 from massmover.models import PotentialNetwork, lenet
 from massmover.training import RECIPES, Adversary, Margin, Recipe, train
-from massmover.training.loop import forgiven
+from massmover.training.lesson import forgiven
 from massmover.training.margins import margin_loss
 from massmover.types import MassmoverError
 

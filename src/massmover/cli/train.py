@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 from rich.markup import escape
@@ -45,8 +45,8 @@ def train_command(
         typer.Option(
             help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that "
             "moves together); paper: the published recipe; certified: with a proof "
-            "(certified-far: for large radii; certified-colour: for photographs); blended: robust and certified "
-            "networks, trained apart, whose scores are added up."
+            "(certified-far: for large radii; certified-colour: for photographs); taught: plan ascent, with certified "
+            "networks as teachers; blended: robust and certified networks, trained apart, whose scores are added up."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
@@ -127,14 +127,16 @@ def train_command(
         for part, settings in parts.items():
             folder = out / part
             build = architecture(model, settings, training, beside_free=len(parts) > 1)
-            trained = watched(settings, build, training, out=folder, seed=seed, device=place, ranks=ranks)
+            teacher = one_teacher(finished).to(place) if settings.taught else None
+            school = School(training, teacher, seed, place, ranks)
+            trained = watched(settings, build, school, out=folder)
+            finished[part], name = ready(trained, model)
             if ranks.first:
-                finished[part], name = ready(trained, model)
                 score = kept(finished[part], folder / f"{name}.safetensors", f", {told(trained)}")
                 draw(trained, folder)
                 told_of = page(trained, folder, about={"model": name, **about, "test_accuracy": score})
                 console.print(f"report: {escape(str(told_of))}")
-        if ranks.first and len(finished) > 1:
+        if ranks.first and recipe == "blended":
             kept(one_blend(finished, lean=lean), out / "blend.safetensors", "")
 
 
@@ -164,13 +166,13 @@ def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
 def chosen_parts(
     name: str, *, epochs: int | None, weighing: Mapping[str, float | None], adversary: Mapping[str, Any]
 ) -> dict[str, Recipe]:
-    """The recipes to follow, by the folder each has within that of the run: one in most cases, the parts of a blend.
+    """The recipes to follow, by the folder each has within that of the run: one, or teachers before it, or parts.
 
     With what the user changed: epochs, fields of the loss and fields of the adversary, where there is one.
     """
-    from massmover.training import BLENDED, RECIPES
+    from massmover.training import BLENDED, RECIPES, TAUGHT
 
-    parts = BLENDED if name == "blended" else {"": RECIPES[name]}
+    parts = {"blended": BLENDED, "taught": TAUGHT}.get(name) or {"": RECIPES[name]}
     changed = any(value is not None for value in (*weighing.values(), *adversary.values()))
     if changed and all(recipe.adversary is None for recipe in parts.values()):
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
@@ -217,19 +219,21 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def watched(
-    recipe: Recipe,
-    build: Callable[[], nn.Module],
-    training: ImageSet,
-    *,
-    out: Path,
-    seed: int,
-    device: torch.device,
-    ranks: Ranks,
-) -> Trained:
+class School(NamedTuple):
+    """What all parts of a run share, and who teaches."""
+
+    training: ImageSet
+    teacher: nn.Module | None
+    seed: int
+    device: torch.device
+    ranks: Ranks
+
+
+def watched(recipe: Recipe, build: Callable[[], nn.Module], school: School, *, out: Path) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
     from massmover.training import train
 
+    training, teacher, seed, device, ranks = school
     with progress_bar() as bar:
         task = bar.add_task("batches", total=None, note="reading images", visible=ranks.first)
         latest: list[Epoch] = []
@@ -251,6 +255,7 @@ def watched(
             recipe=recipe,
             seed=seed,
             device=device,
+            teacher=teacher,
             folder=out,
             ranks=ranks,
             progress=show,
@@ -299,6 +304,15 @@ def ready(trained: Trained, model: str) -> tuple[nn.Module, str]:
     if isinstance(trained.model, PotentialNetwork):
         return trained.model.frozen(), "potentials"
     return trained.model, model
+
+
+def one_teacher(finished: Mapping[str, nn.Module]) -> Blend:
+    """The certified networks that were trained before, as one that teaches."""
+    from massmover.models import CertifiedNetwork, blended
+    from massmover.training import TEACHING
+
+    certified = {part: network for part, network in finished.items() if isinstance(network, CertifiedNetwork)}
+    return blended(None, certified, lean=TEACHING)
 
 
 def one_blend(finished: Mapping[str, nn.Module], *, lean: float | None) -> Blend:

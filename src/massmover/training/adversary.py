@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from massmover.attacks.ascent import PlanAscent, moved_within
+from massmover.attacks.ascent import PlanAscent, Position, moved_within
 from massmover.attacks.base import Problem
 from massmover.attacks.coherent import CoherentAscent
 from massmover.attacks.frank_wolfe import FrankWolfe
@@ -18,6 +18,7 @@ from massmover.attacks.pgd import Schedule, SinkhornAttack, wong
 from massmover.classifier import borrowed
 from massmover.inputs import check_images, check_labels
 from massmover.training.recipe import Adversary
+from massmover.transport.potential import Move
 from massmover.transport.sinkhorn import TRAINING
 from massmover.types import Classifier, Images, Labels, MassmoverError, PerImage
 
@@ -41,6 +42,18 @@ class Memory(NamedTuple):
         return cls(images.new_zeros((count, *images.shape[1:]), dtype=torch.float16), images.new_zeros(count))
 
 
+class Left(NamedTuple):
+    """Where the ascent of a batch was left, until the pass that learns from it is over."""
+
+    ascent: PlanAscent
+    problem: Problem
+    here: Position
+    move: Move
+    size: PerImage  # of a further step
+    numbers: Tensor
+    turned: Tensor | None
+
+
 class Mover:
     """Moves the mass of training images: the adversary of `train`, for a loop of one's own.
 
@@ -49,7 +62,8 @@ class Mover:
     `numbers`, which say which images of the training set the batch holds, plan ascent goes on from the potential that
     it found for each image before; an image must then come in the same place each time, not shifted. `mirrored` says
     which images come with left and right exchanged. What is remembered is kept in half precision, on the device of the
-    images, in `memory`.
+    images, in `memory`. The pass that learns from moved images can have their gradient at little cost; handed to
+    `go_on` it is one more step for the next visit.
     """
 
     def __init__(self, adversary: Adversary | None = None, *, remember: int = 0) -> None:
@@ -57,6 +71,7 @@ class Mover:
         self.adversary = adversary or Adversary()
         self.remember = remember
         self.memory: Memory | None = None
+        self._left: Left | None = None
         if remember and (self.adversary.attack != "ascent" or self.adversary.scatter is not None):
             raise MassmoverError(
                 f"{self.adversary.attack} has no potentials to remember: use ascent without scatter, or remember=0"
@@ -114,12 +129,37 @@ class Mover:
                 size = pace * move.price.to(pace) if step == 0 and bool((pace > 0).all()) else None
                 here = ascent.stepped(step, problem, here, move, gradient, size=size)
         move = moved_within(ascent.pull(here), problem)
-        price = move.price.to(pace)
-        blunt = (SHARPEST / price).clamp_max(1).view(-1, 1, 1, 1)
-        pace = ascent.adapted_size(ascent.steps - 1, problem, here, move).to(pace) / price
-        self.memory.potential[numbers] = _turned(here.potential * blunt, turned).clamp(-LARGEST, LARGEST).half()
-        self.memory.pace[numbers] = pace.clamp(SLOWEST, ascent.steepest)
+        size = ascent.adapted_size(ascent.steps - 1, problem, here, move)
+        self._left = Left(ascent, problem, here, move, size, numbers, turned)
+        self._keep(here.potential)
         return move.images
+
+    def go_on(self, gradient: Images) -> None:
+        """Take one more step for the next visit, up the gradient of the loss by the images that the last call returned.
+
+        Only for images that came with numbers. How the loss is scaled does not matter.
+        """
+        left = self._left
+        if left is None:
+            raise MassmoverError("go_on needs a batch to go on with, and no batch came with numbers: pass numbers=")
+        if gradient.shape != left.problem.images.shape:
+            raise MassmoverError(
+                f"go_on needs the gradient by the images that the last call returned; a gradient of "
+                f"{tuple(gradient.shape)} was given for images of {tuple(left.problem.images.shape)}"
+            )
+        slope = gradient.detach()
+        after = left.ascent.stepped(left.ascent.steps - 1, left.problem, left.here, left.move, slope, size=left.size)
+        self._keep(after.potential)
+
+    def _keep(self, potential: Images) -> None:
+        """Remember a potential of the last batch, and the step size that it wants."""
+        if self.memory is None or self._left is None:
+            return
+        price = self._left.move.price.to(potential)
+        blunt = (SHARPEST / price).clamp_max(1).view(-1, 1, 1, 1)
+        numbers, turned = self._left.numbers, self._left.turned
+        self.memory.potential[numbers] = _turned(potential * blunt, turned).clamp(-LARGEST, LARGEST).half()
+        self.memory.pace[numbers] = (self._left.size.to(price) / price).clamp(SLOWEST, self._left.ascent.steepest)
 
     def _projected(self, model: Classifier, problem: Problem) -> Images:
         """The attacks of the papers, with the lenient projection of the later one."""

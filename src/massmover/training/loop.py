@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeAlias
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from massmover.compiling import working_seconds
@@ -29,10 +28,13 @@ from massmover.training.batches import (
     random_shift,
     scores,
 )
+from massmover.training.lesson import Lesson, check_teacher, forgiven, loss_of, told_by
 from massmover.training.margins import Margins, margin_loss, potential_network
 from massmover.training.recipe import Recipe
 from massmover.training.state import Epoch, Run
-from massmover.types import Images, Labels, MassmoverError, PerImage
+from massmover.types import Classifier, Labels, MassmoverError
+
+PROBED = 16  # images that a teacher answers to: a run goes on with the same one or not at all
 
 
 def one_cycle(share: float, *, peak: float, warm_up: float) -> float:
@@ -73,6 +75,7 @@ def train(
     recipe: Recipe | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    teacher: Classifier | None = None,
     folder: Path | None = None,
     ranks: Ranks | None = None,
     progress: Progress | None = None,
@@ -82,17 +85,21 @@ def train(
 
     The seed decides the initial weights, the order, the shifts and the radii. On a CPU the same seed gives the same
     weights bit for bit, for one version of PyTorch and one number of threads, whether or not the run was interrupted
-    between. The global random state is left as it was. With several ranks each takes a part of every batch; the draws
+    between. The global random state is left as it was. A recipe that is taught needs a teacher; it is asked, and learns
+    nothing. With several ranks each takes a part of every batch; the draws
     are those of one process, so the losses are too, to float accuracy.
     """
     recipe, ranks, device = recipe or Recipe(), ranks or Ranks(), torch.device(device)
     labels = check_training_data(images, labels)
+    check_teacher(recipe, teacher)
     count = len(images) - int(recipe.held_out * len(images))
     steps = recipe.epochs * math.ceil(count / recipe.batch_size)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         remember = count if recipe.adversary is not None and recipe.adversary.remember else 0
         mover = Mover(recipe.adversary, remember=remember)
         run = Run.start(architecture, recipe, mover, seed=seed, data=checksum_of(images, labels), device=device)
+        if teacher is not None:
+            run.teacher = told_by(teacher, as_floats(images[:PROBED].to(device))).cpu()
         if folder is not None:
             run.resume(folder)
         potentials = None if recipe.margin is None else potential_network(run.model)
@@ -129,11 +136,11 @@ def train(
                             numbers=chosen[mine] if remember else None,
                             mirrored=None if mirrored is None else mirrored[mine],
                         )
-                    if mover.memory is not None and ranks.size > 1:
-                        _share(mover.memory, chosen, mine)
+                    moved.requires_grad_(bool(remember))
                 # learn
                 if recipe.margin is None:
-                    loss = loss_of(recipe, network, clean, moved, truth, share=share)
+                    told = None if teacher is None or moved is None else told_by(teacher, moved.detach())
+                    loss = loss_of(recipe, network, Lesson(clean, moved, truth, told), share=share)
                 else:
                     wanted = recipe.margin.radii(len(chosen), draws=run.draws)[mine].to(device)
                     won = network(clean, truth)
@@ -147,6 +154,10 @@ def train(
                     with explained(place, epoch=epoch):
                         raise MassmoverError(f"The training loss became {value}: lower peak_rate, {recipe.peak_rate}.")
                 run.optimiser.step()
+                if moved is not None and moved.grad is not None:
+                    mover.go_on(moved.grad)
+                    if mover.memory is not None and ranks.size > 1:
+                        _share(mover.memory, chosen, mine)
                 if potentials is not None:
                     potentials.project_()
                 run.average.update(run.model)
@@ -167,40 +178,6 @@ def train(
                 ended(line)
     run.model.load_state_dict(run.best)
     return Trained(run.model.eval(), recipe, seed, tuple(run.history))
-
-
-def loss_of(
-    recipe: Recipe, model: nn.Module, clean: Images, moved: Images | None, labels: Labels, *, share: float
-) -> Tensor:
-    """The loss added up over a batch, after a share of the run.
-
-    With an adversary both kinds of images go through the model together.
-    """
-    if moved is None:
-        return F.cross_entropy(model(clean), labels, label_smoothing=recipe.label_smoothing, reduction="sum")
-    if recipe.clean_share == 0 and recipe.trades == 0:
-        return moved_loss(recipe, model(moved), labels, share=share)
-    before, after = model(torch.cat([clean, moved])).chunk(2)
-    plain = F.cross_entropy(before, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
-    if recipe.trades > 0:
-        return plain + recipe.trades * F.kl_div(
-            after.log_softmax(1), before.log_softmax(1), log_target=True, reduction="sum"
-        )
-    hard = moved_loss(recipe, after, labels, share=share)
-    return recipe.clean_share * plain + (1 - recipe.clean_share) * hard
-
-
-def moved_loss(recipe: Recipe, logits: Tensor, labels: Labels, *, share: float) -> Tensor:
-    """The loss on moved images, added up."""
-    if recipe.exponent(share) == 0:
-        return F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing, reduction="sum")
-    surprise = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing, reduction="none")
-    return forgiven(surprise, exponent=recipe.exponent(share))
-
-
-def forgiven(surprise: PerImage, *, exponent: float) -> Tensor:
-    """Losses `-log p` added up, or with an exponent q above 0 their forgiving form `(1 - p ** q) / q`."""
-    return surprise.sum() if exponent == 0 else -torch.expm1(-exponent * surprise).sum() / exponent
 
 
 def _share(memory: Memory, chosen: Tensor, mine: slice) -> None:

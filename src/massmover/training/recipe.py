@@ -133,7 +133,9 @@ class Recipe:
     it is the cross-entropy on clean images plus `trades` times the divergence from clean to moved answers. With
     `forgiving` at q above 0 a moved image that is given its class with probability p (or one whose margin is wanted)
     costs `(1 - p ** q) / q` in place of `-log p`: a hopeless image then costs no more than 1 / q and pulls no longer at
-    images that can be held. The exponent grows linearly to q over the first `FORGIVING_BY` of the run. `averaging`
+    images that can be held. The exponent grows linearly to q over the first `FORGIVING_BY` of the run. `taught` is the
+    share of the loss on moved images that asks for a teacher's answer to the same moved image in place of the label:
+    the divergence from the one to the other. A teacher knows which images are hopeless, and by how much. `averaging`
     is the decay of an exponential average of the weights; the average is what is returned, and 0 turns it off. `shift`
     is the largest move of a training image, in pixels, in each direction; with `mirror` half of them are seen in a
     mirror. `memory` is the decay of AdamW's mean of squared gradients. The last images of the training set, a share
@@ -156,6 +158,7 @@ class Recipe:
     clean_share: float = 0.0
     trades: float = 0.0
     forgiving: float = 0.0
+    taught: float = 0.0
     margin: Margin | None = None
 
     def __post_init__(self) -> None:
@@ -194,6 +197,14 @@ class Recipe:
             raise MassmoverError(
                 f"forgiving is {self.forgiving}, about moved images or margins in a loss without trades: "
                 "use 0, or an adversary or a margin, and trades=0."
+            )
+
+        if not 0 <= self.taught <= 1:
+            raise MassmoverError(f"taught is a share of the loss on moved images, in [0, 1]; got {self.taught}.")
+        if self.taught and (self.adversary is None or self.trades):
+            raise MassmoverError(
+                f"taught is {self.taught}, about moved images in a loss without trades: use 0, or an adversary and "
+                "trades=0."
             )
 
     def exponent(self, share: float) -> float:
@@ -268,4 +279,17 @@ BLENDED = {
     "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
     "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
     "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
+}
+# Certified networks, whose margins are no adversary's doing, tell another one their answers to its adversary's images.
+TEACHING = 3.0  # by which the scores of the teachers, in pixels, count
+TAUGHT = {
+    "near": BLENDED["near"],
+    "far": BLENDED["far"],
+    "": replace(
+        RECIPES["robust"],
+        epochs=24,
+        clean_share=0.1,
+        taught=0.9,
+        adversary=Adversary(steps=2, remember=True),
+    ),
 }

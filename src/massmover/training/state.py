@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from massmover.files import replace_through
 from massmover.training.adversary import Memory, Mover
+from massmover.training.lesson import same_teacher
 from massmover.training.recipe import Recipe
 from massmover.types import MassmoverError
 
@@ -56,6 +57,7 @@ class Run:
     draws: torch.Generator
     history: list[Epoch] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
+    teacher: Tensor | None = None  # its scores of a few training images, which say who it is
 
     @classmethod
     def start(
@@ -100,6 +102,7 @@ class Run:
             "draws": self.draws.get_state(),
             "random": torch.get_rng_state(),
             "best": self.best,
+            "teacher": self.teacher,
             "history": [dataclasses.asdict(line) for line in self.history],
         }
         replace_through(folder / CHECKPOINT, lambda path: torch.save(state, path))
@@ -115,6 +118,11 @@ class Run:
         except Exception as problem:  # torch raises errors of many kinds on a file that is no checkpoint
             raise MassmoverError(f"{folder / CHECKPOINT} cannot be read ({problem}): start in another folder") from None
         _refuse_other_settings(saved, self._identity())
+        if not same_teacher(saved.get("teacher"), self.teacher):
+            raise MassmoverError(
+                f"{folder / CHECKPOINT} was taught by another teacher, whose answers differ: resume with the same "
+                "one, or start in another folder"
+            )
         self.model.load_state_dict(saved["model"])
         self.optimiser.load_state_dict(saved["optimiser"])
         self.average.load_state_dict(saved["average"])
