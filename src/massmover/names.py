@@ -27,7 +27,6 @@ RECIPES = (
     "standard",
     "paper",
     "robust",
-    "taught",
     "blended",
     "robust-colour",
     "coherent",

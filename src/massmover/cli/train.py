@@ -45,8 +45,8 @@ def train_command(
         typer.Option(
             help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that "
             "moves together); paper: the published recipe; certified: with a proof "
-            "(certified-far: for large radii; certified-colour: for photographs); taught: plan ascent, with certified "
-            "networks as teachers; blended: robust and certified networks, trained apart, whose scores are added up."
+            "(certified-far: for large radii; certified-colour: for photographs); blended: certified networks, a robust "
+            "one that they teach, and all their scores added up."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
@@ -136,7 +136,7 @@ def train_command(
                 draw(trained, folder)
                 told_of = page(trained, folder, about={"model": name, **about, "test_accuracy": score})
                 console.print(f"report: {escape(str(told_of))}")
-        if ranks.first and recipe == "blended":
+        if ranks.first and len(finished) > 1:
             kept(one_blend(finished, lean=lean), out / "blend.safetensors", "")
 
 
@@ -166,13 +166,13 @@ def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
 def chosen_parts(
     name: str, *, epochs: int | None, weighing: Mapping[str, float | None], adversary: Mapping[str, Any]
 ) -> dict[str, Recipe]:
-    """The recipes to follow, by the folder each has within that of the run: one, or teachers before it, or parts.
+    """The recipes to follow, by the folder each has within that of the run: one in most cases, the parts of a blend.
 
     With what the user changed: epochs, fields of the loss and fields of the adversary, where there is one.
     """
-    from massmover.training import BLENDED, RECIPES, TAUGHT
+    from massmover.training import BLENDED, RECIPES
 
-    parts = {"blended": BLENDED, "taught": TAUGHT}.get(name) or {"": RECIPES[name]}
+    parts = BLENDED if name == "blended" else {"": RECIPES[name]}
     changed = any(value is not None for value in (*weighing.values(), *adversary.values()))
     if changed and all(recipe.adversary is None for recipe in parts.values()):
         raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")

@@ -3,13 +3,12 @@
 from massmover.training.adversary import Mover
 from massmover.training.batches import accuracy
 from massmover.training.loop import Trained, train
-from massmover.training.recipe import BLENDED, LEAN, RECIPES, TAUGHT, TEACHING, Adversary, Margin, Recipe
+from massmover.training.recipe import BLENDED, LEAN, RECIPES, TEACHING, Adversary, Margin, Recipe
 
 __all__ = [
     "BLENDED",
     "LEAN",
     "RECIPES",
-    "TAUGHT",
     "TEACHING",
     "Adversary",
     "Margin",

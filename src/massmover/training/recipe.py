@@ -274,22 +274,17 @@ RECIPES = {
     ),
 }
 LEAN = 1.5  # by which the scores of potentials, in pixels, count in a blend beside those of its free network
-# A blend: trained apart, for networks that learn together lean on each other, and added up afterwards.
+TEACHING = 3.0  # by which they count when they teach
+# A blend: potentials are trained apart, for networks that learn together lean on each other. They tell the free network
+# what they answer to its adversary's images, so that it owes less to the adversary, and are added to it afterwards.
 BLENDED = {
     "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
     "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
-    "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=3, radius=400 / 784, remember=True)),
-}
-# Certified networks, whose margins are no adversary's doing, tell another one their answers to its adversary's images.
-TEACHING = 3.0  # by which the scores of the teachers, in pixels, count
-TAUGHT = {
-    "near": BLENDED["near"],
-    "far": BLENDED["far"],
-    "": replace(
+    "free": replace(
         RECIPES["robust"],
-        epochs=24,
-        clean_share=0.1,
+        epochs=16,
+        clean_share=0.2,
         taught=0.9,
-        adversary=Adversary(steps=2, remember=True),
+        adversary=Adversary(steps=2, radius=0.9, remember=True),
     ),
 }
