@@ -10,6 +10,7 @@ import torch
 from bars import bars
 
 from massmover import PlanAscent, WassersteinBall, attack, exact_distance
+from massmover.attacks.ascent import Position
 from massmover.attacks.base import Problem
 from massmover.data import load
 from massmover.models import lenet, load_model
@@ -102,6 +103,26 @@ def test_going_on_up_the_gradient_of_the_learning_pass_is_one_more_step() -> Non
     once.go_on(gradient)
     assert not torch.allclose(once.memory.potential, before, rtol=0.1)
     assert torch.allclose(once.memory.potential, twice.memory.potential, atol=0.05, rtol=0.01)
+
+
+def test_an_ascent_goes_on_from_half_of_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = load("mnist-sample").subset(0, 4)
+    images, labels, model = some.images_as_float(), some.labels, load_model("mnist-standard")
+    starts, begin = [], PlanAscent.begin
+
+    def listening(self: PlanAscent, problem: Problem, start: torch.Tensor) -> Position:
+        starts.append(start.clone())
+        return begin(self, problem, start)
+
+    monkeypatch.setattr(PlanAscent, "begin", listening)
+    mover, numbers = Mover(Adversary(steps=1), remember=4), torch.arange(4)
+    radii = torch.full((4,), 0.3, dtype=torch.float64)
+    mover(model, images, labels, radii=radii, numbers=numbers)
+    assert mover.memory is not None
+    left = mover.memory.potential.float()
+    mover(model, images, labels, radii=radii, numbers=numbers)
+    assert left.abs().max() > 0.1 and not starts[0].any()
+    torch.testing.assert_close(starts[1], left / 2)
 
 
 def test_going_on_needs_the_gradient_of_the_last_batch() -> None:

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.markup import escape
@@ -45,8 +45,8 @@ def train_command(
         typer.Option(
             help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that "
             "moves together); paper: the published recipe; certified: with a proof "
-            "(certified-far: for large radii; certified-colour: for photographs); blended: certified networks, a robust "
-            "one that they teach, and all their scores added up."
+            "(certified-far: for large radii; certified-colour: for photographs); blended: robust and certified "
+            "networks, trained apart, whose scores are added up."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
@@ -127,11 +127,9 @@ def train_command(
         for part, settings in parts.items():
             folder = out / part
             build = architecture(model, settings, training, beside_free=len(parts) > 1)
-            teacher = one_teacher(finished).to(place) if settings.taught else None
-            school = School(training, teacher, seed, place, ranks)
-            trained = watched(settings, build, school, out=folder)
-            finished[part], name = ready(trained, model)
+            trained = watched(settings, build, training, out=folder, seed=seed, device=place, ranks=ranks)
             if ranks.first:
+                finished[part], name = ready(trained, model)
                 score = kept(finished[part], folder / f"{name}.safetensors", f", {told(trained)}")
                 draw(trained, folder)
                 told_of = page(trained, folder, about={"model": name, **about, "test_accuracy": score})
@@ -219,21 +217,19 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-class School(NamedTuple):
-    """What all parts of a run share, and who teaches."""
-
-    training: ImageSet
-    teacher: nn.Module | None
-    seed: int
-    device: torch.device
-    ranks: Ranks
-
-
-def watched(recipe: Recipe, build: Callable[[], nn.Module], school: School, *, out: Path) -> Trained:
+def watched(
+    recipe: Recipe,
+    build: Callable[[], nn.Module],
+    training: ImageSet,
+    *,
+    out: Path,
+    seed: int,
+    device: torch.device,
+    ranks: Ranks,
+) -> Trained:
     """Train with a progress bar, or a line an epoch where there is no terminal."""
     from massmover.training import train
 
-    training, teacher, seed, device, ranks = school
     with progress_bar() as bar:
         task = bar.add_task("batches", total=None, note="reading images", visible=ranks.first)
         latest: list[Epoch] = []
@@ -255,7 +251,6 @@ def watched(recipe: Recipe, build: Callable[[], nn.Module], school: School, *, o
             recipe=recipe,
             seed=seed,
             device=device,
-            teacher=teacher,
             folder=out,
             ranks=ranks,
             progress=show,
@@ -304,15 +299,6 @@ def ready(trained: Trained, model: str) -> tuple[nn.Module, str]:
     if isinstance(trained.model, PotentialNetwork):
         return trained.model.frozen(), "potentials"
     return trained.model, model
-
-
-def one_teacher(finished: Mapping[str, nn.Module]) -> Blend:
-    """The certified networks that were trained before, as one that teaches."""
-    from massmover.models import CertifiedNetwork, blended
-    from massmover.training import TEACHING
-
-    certified = {part: network for part, network in finished.items() if isinstance(network, CertifiedNetwork)}
-    return blended(None, certified, lean=TEACHING)
 
 
 def one_blend(finished: Mapping[str, nn.Module], *, lean: float | None) -> Blend:

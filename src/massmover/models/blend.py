@@ -58,20 +58,21 @@ class Duels(nn.Module):
 class Blend(nn.Module):
     """The sum of a free network's scores and of those of networks of potentials."""
 
-    def __init__(self, free: nn.Module | None, duels: Mapping[str, Duels]) -> None:
-        """Take the parts as they are; without a free network it is a teacher, and no file holds it."""
+    def __init__(self, free: nn.Module, duels: Mapping[str, Duels]) -> None:
+        """Take the parts as they are: nothing of a blend is trained together."""
         super().__init__()
         self.free = free
         self.duels = nn.ModuleDict({name: duels[name] for name in sorted(duels)})  # a file knows no other order
 
     def forward(self, images: Images) -> Logits:
         """Score the images."""
-        scores = [] if self.free is None else [self.free(images)]
-        scores += [part(images) for part in self.duels.values()]
-        return torch.stack(scores).sum(dim=0)
+        scores: Logits = self.free(images)
+        for part in self.duels.values():
+            scores = scores + part(images)
+        return scores
 
 
-def blended(free: nn.Module | None, certified: Mapping[str, CertifiedNetwork], *, lean: float) -> Blend:
+def blended(free: nn.Module, certified: Mapping[str, CertifiedNetwork], *, lean: float) -> Blend:
     """Networks that were trained apart as one; a pixel of margin of each network of potentials counts `lean`."""
     return Blend(free, {name: Duels(network.state_dict(), lean=lean) for name, network in certified.items()}).eval()
 

@@ -3,18 +3,6 @@
 from massmover.training.adversary import Mover
 from massmover.training.batches import accuracy
 from massmover.training.loop import Trained, train
-from massmover.training.recipe import BLENDED, LEAN, RECIPES, TEACHING, Adversary, Margin, Recipe
+from massmover.training.recipe import BLENDED, LEAN, RECIPES, Adversary, Margin, Recipe
 
-__all__ = [
-    "BLENDED",
-    "LEAN",
-    "RECIPES",
-    "TEACHING",
-    "Adversary",
-    "Margin",
-    "Mover",
-    "Recipe",
-    "Trained",
-    "accuracy",
-    "train",
-]
+__all__ = ["BLENDED", "LEAN", "RECIPES", "Adversary", "Margin", "Mover", "Recipe", "Trained", "accuracy", "train"]

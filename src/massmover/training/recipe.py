@@ -198,7 +198,6 @@ class Recipe:
                 f"forgiving is {self.forgiving}, about moved images or margins in a loss without trades: "
                 "use 0, or an adversary or a margin, and trades=0."
             )
-
         if not 0 <= self.taught <= 1:
             raise MassmoverError(f"taught is a share of the loss on moved images, in [0, 1]; got {self.taught}.")
         if self.taught and (self.adversary is None or self.trades):
@@ -242,7 +241,7 @@ RECIPES = {
         shift=0,
         averaging=0.999,
         held_out=0.02,
-        adversary=Adversary(steps=2, remember=True),
+        adversary=Adversary(steps=1, remember=True),
         clean_share=0.5,
     ),
     "robust-colour": Recipe(
@@ -274,17 +273,9 @@ RECIPES = {
     ),
 }
 LEAN = 1.5  # by which the scores of potentials, in pixels, count in a blend beside those of its free network
-TEACHING = 3.0  # by which they count when they teach
-# A blend: potentials are trained apart, for networks that learn together lean on each other. They tell the free network
-# what they answer to its adversary's images, so that it owes less to the adversary, and are added to it afterwards.
+# A blend: trained apart, for networks that learn together lean on each other, and added up afterwards.
 BLENDED = {
     "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
     "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
-    "free": replace(
-        RECIPES["robust"],
-        epochs=16,
-        clean_share=0.2,
-        taught=0.9,
-        adversary=Adversary(steps=2, radius=0.9, remember=True),
-    ),
+    "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=2, radius=400 / 784, remember=True)),
 }
