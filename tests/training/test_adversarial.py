@@ -136,6 +136,9 @@ def test_going_on_needs_the_gradient_of_the_last_batch() -> None:
         MassmoverError, match=r"a gradient of \(3, 1, 28, 28\) was given for images of \(4, 1, 28, 28\)"
     ):
         mover.go_on(torch.zeros_like(pixels[:3]))
+    mover(lenet(), pixels, labels, radii=radii)  # which remembers nothing
+    with pytest.raises(MassmoverError, match="no batch came with numbers"):
+        mover.go_on(torch.zeros_like(pixels))
 
 
 def test_training_that_remembers_goes_on_with_what_learning_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ class Mover:
         mirrored: Tensor | None = None,
     ) -> Images:
         """Images within their radii that the model finds hard."""
-        pixels = check_images(images)
+        pixels, self._left = check_images(images), None
         if not len(pixels):
             return pixels
         truth = check_labels(labels, batch=len(pixels)).to(pixels.device)

@@ -86,8 +86,8 @@ def train(
     The seed decides the initial weights, the order, the shifts and the radii. On a CPU the same seed gives the same
     weights bit for bit, for one version of PyTorch and one number of threads, whether or not the run was interrupted
     between. The global random state is left as it was. A recipe that is taught needs a teacher; it is asked, and learns
-    nothing. With several ranks each takes a part of every batch; the draws
-    are those of one process, so the losses are too, to float accuracy.
+    nothing. With several ranks each takes a part of every batch; the draws are those of one process, so the losses are
+    too, to float accuracy.
     """
     recipe, ranks, device = recipe or Recipe(), ranks or Ranks(), torch.device(device)
     labels = check_training_data(images, labels)
@@ -154,10 +154,10 @@ def train(
                     with explained(place, epoch=epoch):
                         raise MassmoverError(f"The training loss became {value}: lower peak_rate, {recipe.peak_rate}.")
                 run.optimiser.step()
-                if moved is not None and moved.grad is not None:
+                if moved is not None and moved.grad is not None and len(moved):  # a rank may have no image of a batch
                     mover.go_on(moved.grad)
-                    if mover.memory is not None and ranks.size > 1:
-                        _share(mover.memory, chosen, mine)
+                if mover.memory is not None and ranks.size > 1:
+                    _share(mover.memory, chosen, mine)
                 if potentials is not None:
                     potentials.project_()
                 run.average.update(run.model)
