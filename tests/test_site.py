@@ -104,6 +104,7 @@ def test_the_standings_are_those_of_the_records(site: Path) -> None:
             assert shown[place] == pytest.approx(1 - len(broken) / len(images)), (model, radius)
         assert shown[0] == pytest.approx(summary["clean_accuracy"])
         assert (site / "standings" / data / model / "report.html").is_file()
+        assert " /" not in manifest["command"], f"{archive} names a folder of the machine that made it"
 
 
 def test_comments_of_fields_stand_in_the_reference(site: Path) -> None:
