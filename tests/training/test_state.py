@@ -11,7 +11,8 @@ from torch import nn
 
 from massmover.models import lenet
 from massmover.training import Adversary, Recipe, train
-from massmover.training.state import CHECKPOINT, HISTORY
+from massmover.training.batches import Scores
+from massmover.training.state import CHECKPOINT, HISTORY, Epoch, Run, kept_epoch
 from massmover.types import MassmoverError
 
 RECIPE = Recipe(
@@ -87,3 +88,44 @@ def test_a_broken_checkpoint_is_told(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT).write_bytes(b"nonsense")
     with pytest.raises(MassmoverError, match="cannot be read"):
         train(lenet, *bars(40), recipe=RECIPE, folder=tmp_path)
+
+
+def lines(*scores: float, attacked: int) -> list[Epoch]:
+    return [
+        Epoch(number, 0.1, 0.01, 1.0, 1.0, clean=0.9, robust={"1": score - 0.1, "2": score + 0.1}, attacked=attacked)
+        for number, score in enumerate(scores, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "attacked", "kept"),
+    [
+        ((0.5, 0.6, 0.585), 500, 3),  # a standard error is 0.022
+        ((0.5, 0.6, 0.57), 500, 2),
+        ((0.5, 0.6, 0.3, 0.31), 500, 2),  # collapsed, and came back a little
+        ((0.6, 0.585, 0.57), 500, 2),  # compared with the best, not with the last one kept
+        ((0.5, 0.6, 0.6), 0, 3),  # proved: no chance, the latest of equals
+        ((0.5, 0.6, 0.599), 0, 2),
+        ((1.0, 1.0, 0.999), 500, 2),  # nothing in doubt
+    ],
+)
+def test_the_latest_epoch_is_kept_that_is_as_good_as_the_best(
+    scores: tuple[float, ...], attacked: int, kept: int
+) -> None:
+    assert kept_epoch(lines(*scores, attacked=attacked)).epoch == kept
+
+
+def test_the_weights_of_the_kept_epoch_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter(lines(0.5, 0.6, 0.59, 0.3, attacked=500))
+    weights: list[torch.Tensor] = []
+
+    def scripted(run: Run, *_: object, **__: object) -> Scores:
+        weights.append(run.average.state["7.bias"].clone())
+        line = next(told)
+        return Scores(line.clean, line.robust, line.attacked)
+
+    monkeypatch.setattr("massmover.training.loop.scores", scripted)
+    trained = train(lenet, *bars(40), recipe=RECIPE)
+    assert kept_epoch(trained.history).epoch == 3 and trained.history[2].attacked == 500
+    assert torch.equal(trained.model.get_parameter("7.bias"), weights[2])
+    assert not torch.equal(weights[1], weights[2]) and not torch.equal(weights[2], weights[3])

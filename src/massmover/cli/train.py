@@ -342,6 +342,9 @@ def page(trained: Trained, out: Path, *, about: dict[str, Any]) -> Path:
 
 def told(trained: Trained) -> str:
     """How long it took, and which epoch was kept."""
-    epoch = max(trained.history, key=lambda line: (line.score, line.epoch)).epoch
-    kept = f", epoch {epoch} of {len(trained.history)} kept" if trained.recipe.held_out else ""
+    from massmover.training.state import kept_epoch
+
+    kept = (
+        f", epoch {kept_epoch(trained.history).epoch} of {len(trained.history)} kept" if trained.recipe.held_out else ""
+    )
     return f"{trained.seconds:.0f} s{kept}"

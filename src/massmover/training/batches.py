@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -80,17 +81,25 @@ STEPS = 20
 RADII = (0.125, 0.25, 0.5)  # of the adversary's largest radius
 
 
-def scores(run: Run, images: Tensor, labels: Labels, *, device: torch.device) -> tuple[float | None, dict[str, float]]:
+class Scores(NamedTuple):
+    """How averaged weights do on held-out images: fields of an `Epoch`."""
+
+    clean: float | None
+    robust: dict[str, float]
+    attacked: int
+
+
+def scores(run: Run, images: Tensor, labels: Labels, *, device: torch.device) -> Scores:
     """Clean accuracy of the averaged weights, and accuracy by radius under a short plan ascent or by margins."""
     if not len(images):
-        return None, {}
+        return Scores(None, {}, 0)
     model = copy.deepcopy(run.model)
     run.average.copy_to(model)
     clean = accuracy(model, images, labels)
     if run.recipe.margin is not None:
-        return clean, held_out_margins(model, as_floats(images), labels)
+        return Scores(clean, held_out_margins(model, as_floats(images), labels), 0)
     if run.recipe.adversary is None:
-        return clean, {}
+        return Scores(clean, {}, 0)
     few, truth = as_floats(images[:ATTACKED].to(device)), labels[:ATTACKED].to(device)
     robust = {}
     for share in RADII:
@@ -98,4 +107,4 @@ def scores(run: Run, images: Tensor, labels: Labels, *, device: torch.device) ->
         problem = Problem(run.recipe.adversary.ball(radius).around(few), truth)
         found = PlanAscent(steps=STEPS).run(model, problem)
         robust[f"{radius:g}"] = 1 - float(found.success.double().mean())
-    return clean, robust
+    return Scores(clean, robust, len(few))

@@ -167,9 +167,8 @@ def train(
             # judge and keep
             radius = 0.0 if recipe.margin is None else recipe.margin.radius
             radius = radius if recipe.adversary is None else recipe.adversary.upper_end(step / steps)
-            clean_score, robust = scores(run, images[count:], labels[count:], device=device)
-            seconds = working_seconds() - started
-            line = Epoch(epoch + 1, total / count, rate, radius, seconds, clean_score, robust)
+            held_out = scores(run, images[count:], labels[count:], device=device)
+            line = Epoch(epoch + 1, total / count, rate, radius, working_seconds() - started, *held_out)
             run.end_epoch(line)
             if folder is not None and ranks.first:
                 run.save(folder)

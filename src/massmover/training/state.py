@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +35,7 @@ class Epoch:
     seconds: float
     clean: float | None = None
     robust: dict[str, float] = field(default_factory=dict)  # by radius
+    attacked: int = 0  # held-out images behind that; 0 where it was not found by an attack
 
     @property
     def score(self) -> float:
@@ -41,6 +43,24 @@ class Epoch:
         if self.robust:
             return sum(self.robust.values()) / len(self.robust)
         return -1.0 if self.clean is None else self.clean
+
+    @property
+    def doubt(self) -> float:
+        """The standard error of a score that an attack on a few images found."""
+        return math.sqrt(self.score * (1 - self.score) / self.attacked) if self.attacked else 0.0
+
+
+def kept_epoch(history: Sequence[Epoch]) -> Epoch:
+    """The latest epoch whose score is the best one, or below the best so far by no more than chance explains.
+
+    A few hundred images under a short attack tell a network that collapsed from one that did not; they do not tell the
+    last epochs of a run apart, and there the learning rate has come down, so the latest is the one to take.
+    """
+    best = kept = history[0]
+    for line in history:
+        kept = line if line.score >= best.score - best.doubt else kept
+        best = line if line.score >= best.score else best
+    return kept
 
 
 @dataclass(eq=False)
@@ -85,11 +105,11 @@ class Run:
         return cls(recipe, seed, data, model, optimiser, average, mover, torch.Generator().manual_seed(seed))
 
     def end_epoch(self, line: Epoch) -> None:
-        """Write the epoch down, and keep its weights if no epoch did better."""
-        if not self.recipe.held_out or all(line.score >= other.score for other in self.history):
+        """Write the epoch down, and keep its weights if it is the one to keep so far."""
+        self.history.append(line)
+        if not self.recipe.held_out or kept_epoch(self.history) is line:
             weights = self.average.state if self.recipe.averaging > 0 else self.model.state_dict()
             self.best = {name: value.detach().clone() for name, value in weights.items()}
-        self.history.append(line)
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint, then the history it belongs to, each whole or not at all."""
