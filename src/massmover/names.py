@@ -18,7 +18,6 @@ BUNDLED = (
     "mnist-robust",
     "mnist-robust-97",
     "mnist-robust-95",
-    "mnist-blend",
     "cifar10-robust",
     "mnist-certified",
     "mnist-certified-far",
@@ -27,10 +26,11 @@ RECIPES = (
     "standard",
     "paper",
     "robust",
-    "blended",
+    "taught",
     "robust-colour",
     "coherent",
     "certified",
     "certified-far",
     "certified-colour",
 )
+TEACHERS = ("near", "far", "free")  # of the recipe taught, and the folders in which they are trained

@@ -16,7 +16,7 @@ from massmover import METHODS, names
 from massmover.backend import BACKENDS
 from massmover.cli import app, options
 from massmover.models import ARCHITECTURES, BUNDLED
-from massmover.training import RECIPES
+from massmover.training import RECIPES, TEACHERS
 from massmover.training.recipe import ATTACKS
 
 HEAVY = ("torch", "numba", "numpy", "scipy", "ot", "matplotlib", "jinja2", "rich.progress")
@@ -85,7 +85,8 @@ def test_names_are_those_of_what_they_name() -> None:
     assert names.ADVERSARIES == ATTACKS
     assert tuple(ARCHITECTURES) == names.ARCHITECTURES
     assert tuple(BUNDLED) == names.BUNDLED
-    assert {*RECIPES, "blended"} == set(names.RECIPES)
+    assert set(RECIPES) == set(names.RECIPES)
+    assert tuple(TEACHERS) == names.TEACHERS
     assert options.BACKENDS == BACKENDS
 
 

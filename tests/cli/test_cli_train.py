@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -15,9 +16,9 @@ from commandline import command, environment, massmover
 
 from massmover import WassersteinBall, certified_radius
 from massmover.cli.train import chosen_parts
-from massmover.models import lenet, load_model
+from massmover.models import CertifiedNetwork, lenet, load_model
 from massmover.models.weights import load_weights
-from massmover.training import RECIPES, Recipe
+from massmover.training import RECIPES, TEACHERS, Recipe, Teachers
 from massmover.types import MassmoverError
 
 WORDS = ["--data", "bars.npz", "--count", "331", "--epochs", "3", "--attack-steps", "2", "--radius-pixels", "200"]
@@ -68,8 +69,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(workshop: Path) -> None:
     assert "How lenet was trained" in (workshop / "whole" / "report.html").read_text(encoding="utf-8")
 
 
-def test_two_processes_have_the_loss_curve_of_one(workshop: Path) -> None:
-    words = ["--recipe", "robust", *WORDS]
+@pytest.mark.parametrize("recipe", ["robust", "taught"])
+def test_two_processes_have_the_loss_curve_of_one(workshop: Path, recipe: str) -> None:
+    words = ["--recipe", recipe, *WORDS]
     one = massmover("train", "--out", "one", *words, cwd=workshop)
     assert one.returncode == 0, one.stderr
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -82,7 +84,7 @@ def test_two_processes_have_the_loss_curve_of_one(workshop: Path) -> None:
         timeout=300,
     )
     assert two.returncode == 0, two.stderr
-    assert two.stdout.count("test images") == 1
+    assert two.stdout.count("test images") == (4 if recipe == "taught" else 1)
     losses = [[line["loss"] for line in history(workshop / name)] for name in ("one", "two")]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
@@ -105,31 +107,32 @@ def test_the_recipe_certified_leaves_a_network_that_certifies(workshop: Path) ->
     assert bool((found.radius > 0).all())
 
 
-def test_the_recipe_blended_leaves_parts_and_their_sum(workshop: Path) -> None:
-    words = ["--recipe", "blended", "--data", "bars.npz", "--epochs", "3", "--attack-steps", "1", "--model", "mlp"]
-    done = massmover("train", "--out", "sum", *words, "--lean", "2", cwd=workshop)
+def test_the_recipe_taught_trains_teachers_and_then_their_pupil(workshop: Path) -> None:
+    words = ["--recipe", "taught", "--data", "bars.npz", "--epochs", "3", "--attack-steps", "1", "--model", "mlp"]
+    done = massmover("train", "--out", "school", *words, cwd=workshop)
     assert done.returncode == 0, done.stderr
-    folder = workshop / "sum"
-    assert "sum/blend.safetensors: " in " ".join(done.stdout.split())
-    blend = load_model("blend", weights=folder / "blend.safetensors")
-    free = load_model("mlp", weights=folder / "free" / "mlp.safetensors")
+    folder, said = workshop / "school", " ".join(done.stdout.split())
+    places = [said.index(f"{name}.safetensors: ") for name in ("near/potentials", "far/potentials", "free/mlp")]
+    assert [*places, said.index("school/mlp.safetensors: ")] == sorted([*places, said.index("school/mlp.safetensors")])
+    settings = [torch.load(folder / part / "checkpoint.pt")["recipe"] for part in ("near", "far", "free", "")]
+    assert [each["taught"] for each in settings] == [0, 0, 0, RECIPES["taught"].taught]
+    assert settings[2]["adversary"] == dataclasses.asdict(TEACHERS["free"])["adversary"]  # options are the pupil's
+    assert settings[3]["adversary"]["steps"] == 1 and {each["epochs"] for each in settings} == {3}
     certified = [load_model("potentials", weights=folder / part / "potentials.safetensors") for part in ("near", "far")]
+    assert all(isinstance(part, CertifiedNetwork) and len(part.mass_in) for part in certified)
+    free = load_model("mlp", weights=folder / "free" / "mlp.safetensors")
     with np.load(workshop / "bars.npz") as kept:
-        images = torch.from_numpy(kept["images"][:20]).float() / 255
-    with torch.no_grad():
-        wanted = free(images) + 2 * sum(part(images) for part in certified)
-        torch.testing.assert_close(blend(images), wanted, rtol=1e-4, atol=1e-4)
-    refused = massmover("train", "--out", "sum", *words, cwd=workshop)
+        images = torch.from_numpy(kept["images"][:16]).float() / 255  # every tenth is a test image: others were first
+    asked = torch.cat([images[:9], images[10:]])
+    told = torch.load(folder / "checkpoint.pt")["teacher"][: len(asked)]
+    assert torch.allclose(Teachers([*certified, free])(asked).detach(), told, rtol=1e-4, atol=1e-4)
+    refused = massmover("train", "--out", "school", *words, cwd=workshop)
     assert refused.returncode == 2 and "add --resume" in refused.stderr
-    before = (folder / "free" / "mlp.safetensors").read_bytes()
-    again = massmover("train", "--out", "sum", "--resume", *words, "--lean", "0", cwd=workshop)  # nothing left to train
-    assert again.returncode == 0 and (folder / "free" / "mlp.safetensors").read_bytes() == before, again.stderr
-    with torch.no_grad():
-        blend = load_model("blend", weights=folder / "blend.safetensors")
-        torch.testing.assert_close(blend(images), free(images))
-    odd = massmover("train", "--out", "odd", "--recipe", "robust", "--lean", "3", "--data", "bars.npz", cwd=workshop)
-    assert odd.returncode == 2 and "--lean is 3.0: it is for --recipe blended" in odd.stderr
-    assert not (workshop / "odd").exists()
+    before = (folder / "mlp.safetensors").read_bytes()
+    (folder / "checkpoint.pt").unlink()
+    again = massmover("train", "--out", "school", "--resume", *words, cwd=workshop)  # the pupil alone is left to train
+    assert again.returncode == 0, again.stderr
+    assert (folder / "mlp.safetensors").read_bytes() == before
 
 
 def test_images_that_were_trained_on_are_no_test_images(workshop: Path) -> None:

@@ -67,10 +67,12 @@ def test_training_time_is_on_a_bundled_models_card_if_it_has_one(
     assert training_time(Choice(model="mnist-robust-97")) is None
 
 
-def test_training_time_of_a_blend_is_that_of_its_parts(tmp_path: Path) -> None:
-    for part, seconds in (("near", 10.0), ("free", 32.0)):
-        (tmp_path / part).mkdir()
+def test_training_time_of_a_pupil_is_also_that_of_its_teachers(tmp_path: Path) -> None:
+    for part, seconds in (("near", 10.0), (".", 32.0)):
+        (tmp_path / part).mkdir(exist_ok=True)
         (tmp_path / part / "history.jsonl").write_text(f'{{"seconds": {seconds}}}\n')
-    weights = str(tmp_path / "blend.safetensors")
-    assert training_time(Choice(model="blend", weights=weights)) == "42 seconds"
-    assert training_time(Choice(model="lenet", weights=weights)) is None
+    assert training_time(Choice(model="mlp", weights=str(tmp_path / "mlp.safetensors"))) == "42 seconds"
+    near = str(tmp_path / "near" / "potentials.safetensors")
+    assert training_time(Choice(model="potentials", weights=near)) == "10 seconds"
+    (tmp_path / "history.jsonl").unlink()
+    assert training_time(Choice(model="mlp", weights=str(tmp_path / "mlp.safetensors"))) is None

@@ -10,8 +10,8 @@ import torch
 from bars import bars
 from torch import nn
 
-from massmover.models import lenet
-from massmover.training import Adversary, Recipe, train
+from massmover.models import PotentialNetwork, lenet
+from massmover.training import Adversary, Recipe, Teachers, train
 from massmover.training.lesson import Lesson, loss_of, same_teacher, told_by
 from massmover.training.state import Epoch
 from massmover.types import MassmoverError
@@ -70,6 +70,14 @@ def test_a_teacher_is_left_as_it_was() -> None:
     train(lenet, *bars(40), recipe=dataclasses.replace(TAUGHT, epochs=1), teacher=teacher)
     assert teacher.training and all(parameter.grad is None for parameter in teacher.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, teacher.parameters(), strict=True))
+
+
+def test_teachers_add_up_and_pixels_of_potentials_count_double() -> None:
+    torch.manual_seed(0)
+    free, potentials = professor(1), PotentialNetwork((1, 28, 28), groups=2, members=2).frozen()
+    images = torch.rand(3, 1, 28, 28)
+    torch.testing.assert_close(Teachers([potentials, free])(images), free(images) + 2 * potentials(images))
+    torch.testing.assert_close(Teachers([potentials], pixel=5.0)(images), 5 * potentials(images))
 
 
 def test_a_taught_run_resumes_to_the_bit_with_its_own_teacher_alone(tmp_path: Path) -> None:

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from massmover.data import ImageSet
-    from massmover.models import Blend, PotentialNetwork
-    from massmover.training import Margin, Recipe, Trained
+    from massmover.models import PotentialNetwork
+    from massmover.training import Recipe, Teachers, Trained
     from massmover.training.recipe import AttackName
     from massmover.training.state import Epoch
 
 CURVE = "curve.png"
+MASS_UNITS = 32  # of a network of potentials, for what the masses of the channels say
 HOLD_OUT = 10  # of data without test images every tenth image is one
 
 
@@ -45,8 +46,8 @@ def train_command(
         typer.Option(
             help="standard: no adversary; robust: plan ascent (robust-colour: for photographs; coherent: mass that "
             "moves together); paper: the published recipe; certified: with a proof "
-            "(certified-far: for large radii; certified-colour: for photographs); blended: robust and certified "
-            "networks, trained apart, whose scores are added up."
+            "(certified-far: for large radii; certified-colour: for photographs); taught: by a robust and two "
+            "certified networks that are trained first, for the most that stands."
         ),
     ] = "standard",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.", show_default=False)] = None,
@@ -76,10 +77,6 @@ def train_command(
             show_default=False,
         ),
     ] = None,
-    lean: Annotated[
-        float | None,
-        typer.Option(help="How much the certified networks of a blend count; less is more clean.", show_default=False),
-    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights, on the same number of threads.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; small networks train fastest on one.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
@@ -93,14 +90,12 @@ def train_command(
         raise MassmoverError(f"--model is {model!r}: use one of {', '.join(names.ARCHITECTURES)}")
     if recipe not in names.RECIPES:
         raise MassmoverError(f"--recipe is {recipe!r}: use one of {', '.join(names.RECIPES)}")
-    if lean is not None and (recipe != "blended" or lean < 0):
-        raise MassmoverError(f"--lean is {lean}: it is for --recipe blended, and a number of 0 or more")
     options.threads(threads)
     import torch
 
     from massmover.evaluation.subject import resolve_device
     from massmover.models import save_weights
-    from massmover.training import accuracy
+    from massmover.training import Teachers, accuracy
 
     torch.set_num_threads(threads)
     place = resolve_device(device)
@@ -126,16 +121,17 @@ def train_command(
         ranks.once(lambda: prepare(out, parts, resume=resume))
         for part, settings in parts.items():
             folder = out / part
-            build = architecture(model, settings, training, beside_free=len(parts) > 1)
-            trained = watched(settings, build, training, out=folder, seed=seed, device=place, ranks=ranks)
+            build = architecture(model, settings, training, teaches=len(parts) > 1)
+            teacher = Teachers(finished.values()).to(place) if settings.taught else None
+            trained = watched(
+                settings, build, training, teacher=teacher, out=folder, seed=seed, device=place, ranks=ranks
+            )
+            finished[part], name = ready(trained, model)
             if ranks.first:
-                finished[part], name = ready(trained, model)
                 score = kept(finished[part], folder / f"{name}.safetensors", f", {told(trained)}")
                 draw(trained, folder)
                 told_of = page(trained, folder, about={"model": name, **about, "test_accuracy": score})
                 console.print(f"report: {escape(str(told_of))}")
-        if ranks.first and len(finished) > 1:
-            kept(one_blend(finished, lean=lean), out / "blend.safetensors", "")
 
 
 def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
@@ -164,23 +160,23 @@ def divided(data: str) -> tuple[ImageSet, ImageSet, str]:
 def chosen_parts(
     name: str, *, epochs: int | None, weighing: Mapping[str, float | None], adversary: Mapping[str, Any]
 ) -> dict[str, Recipe]:
-    """The recipes to follow, by the folder each has within that of the run: one in most cases, the parts of a blend.
+    """The recipes to follow, in order, by the folder each has within that of the run: teachers first, if any.
 
-    With what the user changed: epochs, fields of the loss and fields of the adversary, where there is one.
+    With what the user changed: epochs of all, fields of the loss and of the adversary of the last, where there is one.
     """
-    from massmover.training import BLENDED, RECIPES
+    from massmover.training import RECIPES, TEACHERS
 
-    parts = BLENDED if name == "blended" else {"": RECIPES[name]}
-    changed = any(value is not None for value in (*weighing.values(), *adversary.values()))
-    if changed and all(recipe.adversary is None for recipe in parts.values()):
-        raise MassmoverError(f"--recipe {name} has no adversary to change: use robust or paper, or drop its options")
-    return {
-        part: dataclasses.replace(
-            recipe if recipe.adversary is None else changed_recipe(recipe, weighing=weighing, adversary=adversary),
-            epochs=recipe.epochs if epochs is None else epochs,
-        )
-        for part, recipe in parts.items()
-    }
+    recipe = RECIPES[name]
+    if any(value is not None for value in (*weighing.values(), *adversary.values())):
+        if recipe.adversary is None:
+            raise MassmoverError(
+                f"--recipe {name} has no adversary to change: use robust or paper, or drop its options"
+            )
+        recipe = changed_recipe(recipe, weighing=weighing, adversary=adversary)
+    parts = {**TEACHERS, "": recipe} if recipe.taught else {"": recipe}
+    if epochs is None:
+        return parts
+    return {part: dataclasses.replace(each, epochs=epochs) for part, each in parts.items()}
 
 
 def changed_recipe(recipe: Recipe, *, weighing: Mapping[str, float | None], adversary: Mapping[str, Any]) -> Recipe:
@@ -222,6 +218,7 @@ def watched(
     build: Callable[[], nn.Module],
     training: ImageSet,
     *,
+    teacher: Teachers | None,
     out: Path,
     seed: int,
     device: torch.device,
@@ -251,6 +248,7 @@ def watched(
             recipe=recipe,
             seed=seed,
             device=device,
+            teacher=teacher,
             folder=out,
             ranks=ranks,
             progress=show,
@@ -258,35 +256,42 @@ def watched(
         )
 
 
-def architecture(model: str, recipe: Recipe, training: ImageSet, *, beside_free: bool) -> Callable[[], nn.Module]:
-    """The network that a recipe trains; potentials beside a free network have as many classes as that one."""
+def architecture(model: str, recipe: Recipe, training: ImageSet, *, teaches: bool) -> Callable[[], nn.Module]:
+    """The network that a recipe trains; potentials that teach have as many classes as their pupil."""
     from massmover.models import ARCHITECTURES
 
     if recipe.margin is None:
         return ARCHITECTURES[model]
     classes = int(training.labels.max()) + 1
-    if beside_free:
+    if teaches:
         answers: Tensor = ARCHITECTURES[model]()(training.images[:2].float() / 255)
         classes = answers.shape[1]
-    return potentials_for(training, recipe.margin, classes=classes)
+    return potentials_for(training, recipe, classes=classes)
 
 
-def potentials_for(training: ImageSet, margin: Margin, *, classes: int) -> Callable[[], PotentialNetwork]:
-    """The network of potentials for images of this shape; colour adds a function of the channels' masses.
+def potentials_for(training: ImageSet, recipe: Recipe, *, classes: int) -> Callable[[], PotentialNetwork]:
+    """The network of potentials for images of this shape; mass has a say where there is colour or a recipe wants it.
 
     Images in colour are taken for photographs, which fill their frame; grey ones for drawings on black.
     """
     from massmover.models import PotentialNetwork
 
-    channels, height, width = training.images.shape[1:]
-    units = 32 if channels > 1 else 0
+    margin, (channels, height, width) = recipe.margin, training.images.shape[1:]
+    assert margin is not None
+    units = MASS_UNITS if channels > 1 or recipe.farther > 1 else 0
 
     def build() -> PotentialNetwork:
         network = PotentialNetwork(
-            (channels, height, width), classes=classes, groups=margin.groups, members=margin.members, mass_units=units
+            (channels, height, width),
+            classes=classes,
+            groups=margin.groups,
+            members=margin.members,
+            mass_units=units,
         )
         if channels > 1:
             network.centre_()
+        elif units:
+            network.heed_masses_(training.images / 255)
         return network
 
     return build
@@ -299,16 +304,6 @@ def ready(trained: Trained, model: str) -> tuple[nn.Module, str]:
     if isinstance(trained.model, PotentialNetwork):
         return trained.model.frozen(), "potentials"
     return trained.model, model
-
-
-def one_blend(finished: Mapping[str, nn.Module], *, lean: float | None) -> Blend:
-    """The parts of a blend as one network."""
-    from massmover.models import CertifiedNetwork, blended
-    from massmover.training import LEAN
-
-    certified = {part: network for part, network in finished.items() if isinstance(network, CertifiedNetwork)}
-    (free,) = (network for part, network in finished.items() if part not in certified)
-    return blended(free, certified, lean=LEAN if lean is None else lean)
 
 
 def held_out(latest: list[Epoch]) -> str:

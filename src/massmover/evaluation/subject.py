@@ -24,7 +24,7 @@ from massmover.evaluation.settings import Choice, Settings, same_scores
 from massmover.inputs import check_labels, check_mask
 from massmover.memory import free_memory
 from massmover.models.loading import as_built, load_model
-from massmover.names import BUNDLED
+from massmover.names import BUNDLED, TEACHERS
 from massmover.types import Images, Labels, Logits, MassmoverError
 
 FINGERPRINTED = 4  # images whose scores tell one model from another
@@ -240,12 +240,12 @@ def training_time(choice: Choice) -> str | None:
         lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
         cells = [line.split("|") for line in lines if line.startswith("| training time |")]
         return cells[0][2].strip() if cells else None
-    pattern = "*/history.jsonl" if choice.model == "blend" else "history.jsonl"  # each part of a blend has its own
-    histories = list(Path(choice.weights).parent.glob(pattern)) if choice.weights else []
-    if not histories:
+    if choice.weights is None or not (folder := Path(choice.weights).parent).joinpath("history.jsonl").exists():
         return None
+    histories = [folder / part / "history.jsonl" for part in ("", *TEACHERS)]
     try:
-        lines = [line for history in histories for line in history.read_text(encoding="utf-8").splitlines()]
+        texts = [history.read_text(encoding="utf-8") for history in histories if history.exists()]
+        lines = [line for text in texts for line in text.splitlines()]
         seconds = sum(float(json.loads(line)["seconds"]) for line in lines)
     except (ValueError, KeyError, TypeError):
         return None  # some other program's history

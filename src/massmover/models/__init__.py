@@ -1,7 +1,6 @@
 """Classifiers: small networks, loading and saving their weights, and normalising inside the model."""
 
 from massmover.models.architectures import ARCHITECTURES, lenet, mlp, resnet8, resnet18, resnet20
-from massmover.models.blend import Blend, Duels, blended, load_blend
 from massmover.models.certified import CertifiedNetwork, PotentialNetwork, load_certified
 from massmover.models.files import ExportedModel
 from massmover.models.loading import BUNDLED, load_model
@@ -11,16 +10,12 @@ from massmover.models.wrapping import FunctionModel, Normalised
 __all__ = [
     "ARCHITECTURES",
     "BUNDLED",
-    "Blend",
     "CertifiedNetwork",
-    "Duels",
     "ExportedModel",
     "FunctionModel",
     "Normalised",
     "PotentialNetwork",
-    "blended",
     "lenet",
-    "load_blend",
     "load_certified",
     "load_model",
     "load_weights",

@@ -46,23 +46,6 @@ def class_scores(outcomes: Tensor, *, classes: int) -> Logits:
     return table.amin(dim=2)
 
 
-def duel_scores(
-    images: Images,
-    potentials: Tensor,
-    biases: Tensor,
-    mass_in: Tensor,
-    mass_out: Tensor,
-    *,
-    normalisation: Normalisation,
-) -> Logits:
-    """The scores of frozen potentials (pairs, groups, members, C, H, W), all in the number type of the images."""
-    shares = shares_of_mass(images, normalisation=normalisation).flatten(1)
-    members = shares @ potentials.flatten(3).flatten(0, 2).T
-    won = (members.reshape(-1, *biases.shape) + biases).amin(dim=3).amax(dim=2)
-    won = won + mass_score(images, mass_in, mass_out)
-    return class_scores(won, classes=classes_of(len(potentials)))
-
-
 class PotentialNetwork(nn.Module):
     """The trainable form. Every two classes fight a duel, and the score of a class is its worst one.
 
@@ -107,6 +90,19 @@ class PotentialNetwork(nn.Module):
         channels, height, width = self.shape
         self.even = 1 / (height * width * (1 if self.normalisation == "channel" else channels))
         self.columns.mul_(0.1)
+
+    @torch.no_grad()
+    def heed_masses_(self, images: Images) -> None:
+        """Let the hidden units of mass bend where the masses of grey images lie, evenly from the least to the most."""
+        units = len(self.mass_in)
+        bends = (
+            images.mean(dim=(-2, -1))
+            .mean(dim=1)
+            .double()
+            .quantile((torch.arange(units, dtype=torch.float64) + 0.5) / units)
+        )
+        slopes = torch.where(torch.arange(units) % 2 == 0, 10.0, -10.0)
+        self.mass_in.copy_(torch.stack([slopes, -slopes * bends.float()], dim=1))
 
     def _shares(self, images: Images) -> Tensor:
         """The shares of mass that potentials are applied to: (B, pixels)."""
@@ -224,8 +220,12 @@ class CertifiedNetwork(nn.Module):
 
     def forward(self, images: Images) -> Logits:
         """Score the images, in float64 inside and in their own number type outside."""
-        state = (self.potentials, self.biases, self.mass_in, self.mass_out)
-        return duel_scores(images.double(), *state, normalisation=self.normalisation).to(images.dtype)
+        exact = images.double()
+        shares = shares_of_mass(exact, normalisation=self.normalisation).flatten(1)
+        members = shares @ self.potentials.flatten(3).flatten(0, 2).T
+        won = (members.reshape(-1, *self.biases.shape) + self.biases).amin(dim=3).amax(dim=2)
+        won = won + mass_score(exact, self.mass_in, self.mass_out)
+        return class_scores(won, classes=self.classes).to(images.dtype)
 
     def score_error(self) -> float:
         """How far a score as computed, on an image that the judge lets pass, may be from that of an image in the ball.

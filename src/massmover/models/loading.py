@@ -14,24 +14,19 @@ import torch
 from torch import nn
 
 from massmover.models.architectures import ARCHITECTURES
-from massmover.models.blend import load_blend
 from massmover.models.certified import load_certified
 from massmover.models.files import FILE_SUFFIXES, model_from_file
 from massmover.models.weights import load_weights
 from massmover.models.wrapping import FunctionModel, Normalised
 from massmover.types import MassmoverError
 
-# Networks whose files say how large they are: what the recipes certified and blended train.
-READERS: Mapping[str, Callable[[str | os.PathLike[str]], nn.Module]] = {
-    "potentials": load_certified,
-    "blend": load_blend,
-}
+# Networks whose files say how large they are: what the recipes certified train.
+READERS: Mapping[str, Callable[[str | os.PathLike[str]], nn.Module]] = {"potentials": load_certified}
 BUNDLED: Mapping[str, str] = {  # by architecture
     "mnist-standard": "lenet",
     "mnist-robust": "lenet",
     "mnist-robust-97": "mlp",
     "mnist-robust-95": "mlp",
-    "mnist-blend": "blend",
     "cifar10-robust": "resnet8",
     "mnist-certified": "potentials",
     "mnist-certified-far": "potentials",
@@ -51,10 +46,10 @@ def load_model(
 
     The name is one of four kinds:
 
-    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-97`, `mnist-robust-95`, `mnist-blend`,
+    - a bundled model (`mnist-standard`, `mnist-robust`, `mnist-robust-97`, `mnist-robust-95`,
       `cifar10-robust`, `mnist-certified`, `mnist-certified-far`), which brings its weights;
-    - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` and `blend` for what the
-      recipes certified and blended train), which needs a file as `weights`: safetensors, or a state dict of
+    - an architecture (`lenet`, `mlp`, `resnet8`, `resnet20`, `resnet18`, or `potentials` for what the
+      recipes certified train), which needs a file as `weights`: safetensors, or a state dict of
       `torch.save` (`.pt`, `.pth`), alone or inside a checkpoint;
     - `package.module:function`, a function of your own that takes no arguments and returns
       a classifier.  The working directory is importable.  This runs your code; reading
@@ -90,7 +85,7 @@ def as_built(
         model = bundled_model(name)
     elif name in ARCHITECTURES or name in READERS:
         if weights is None:
-            untrained = {"potentials": "PotentialNetwork", "blend": "Blend"}.get(name, f"{name}()")
+            untrained = "PotentialNetwork" if name in READERS else f"{name}()"
             raise MassmoverError(
                 f"{name} is an architecture, and random weights are pointless to measure: pass weights=, "
                 f"a .safetensors, .pt or .pth file (--weights on the command line). "

@@ -2,7 +2,19 @@
 
 from massmover.training.adversary import Mover
 from massmover.training.batches import accuracy
+from massmover.training.lesson import Teachers
 from massmover.training.loop import Trained, train
-from massmover.training.recipe import BLENDED, LEAN, RECIPES, Adversary, Margin, Recipe
+from massmover.training.recipe import RECIPES, TEACHERS, Adversary, Margin, Recipe
 
-__all__ = ["BLENDED", "LEAN", "RECIPES", "Adversary", "Margin", "Mover", "Recipe", "Trained", "accuracy", "train"]
+__all__ = [
+    "RECIPES",
+    "TEACHERS",
+    "Adversary",
+    "Margin",
+    "Mover",
+    "Recipe",
+    "Teachers",
+    "Trained",
+    "accuracy",
+    "train",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from massmover.classifier import borrowed, logits_of
+from massmover.models.certified import CertifiedNetwork
 from massmover.training.recipe import Recipe
 from massmover.types import Classifier, Images, Labels, Logits, MassmoverError, PerImage
 
@@ -59,6 +61,25 @@ def divergence(wanted: Logits, given: Logits) -> Tensor:
 def forgiven(surprise: PerImage, *, exponent: float) -> Tensor:
     """Losses `-log p` added up, or with an exponent q above 0 their forgiving form `(1 - p ** q) / q`."""
     return surprise.sum() if exponent == 0 else -torch.expm1(-exponent * surprise).sum() / exponent
+
+
+class Teachers(nn.Module):
+    """Networks that teach together: their scores added up, a pixel of a certified one counted `pixel` times.
+
+    What an adversary teaches a network is partly a defence against that adversary; a network of potentials owes its
+    margins to nobody, but reads fewer images. Trained apart, each makes up for what the other lacks.
+    """
+
+    def __init__(self, networks: Iterable[nn.Module], *, pixel: float = 2.0) -> None:
+        """Take networks of any kinds, of as many classes each."""
+        super().__init__()
+        self.networks, self.pixel = nn.ModuleList(networks), pixel
+
+    def forward(self, images: Images) -> Logits:
+        """Score the images."""
+        weights = [self.pixel if isinstance(each, CertifiedNetwork) else 1.0 for each in self.networks]
+        parts = [weight * each(images) for weight, each in zip(weights, self.networks, strict=True)]
+        return torch.stack(parts).sum(dim=0)
 
 
 def told_by(teacher: Classifier, images: Images) -> Logits:

@@ -24,6 +24,7 @@ from massmover.training.batches import (
     as_floats,
     check_training_data,
     checksum_of,
+    mass_tells,
     random_mirror,
     random_shift,
     scores,
@@ -94,6 +95,9 @@ def train(
     check_teacher(recipe, teacher)
     count = len(images) - int(recipe.held_out * len(images))
     steps = recipe.epochs * math.ceil(count / recipe.batch_size)
+    reach = torch.ones(count)  # by which each image's radius is multiplied
+    if recipe.farther > 1:
+        reach[mass_tells(images[:count].cpu(), labels[:count].cpu())] = recipe.farther
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         remember = count if recipe.adversary is not None and recipe.adversary.remember else 0
         mover = Mover(recipe.adversary, remember=remember)
@@ -126,7 +130,8 @@ def train(
                 # attack
                 moved = None
                 if recipe.adversary is not None:
-                    radii = recipe.adversary.radii(len(chosen), share=share, draws=run.draws)[mine].to(device)
+                    radii = recipe.adversary.radii(len(chosen), share=share, draws=run.draws)
+                    radii = (radii * reach[chosen])[mine].to(device)
                     with explained(place, epoch=epoch):
                         moved = mover(
                             run.model,
@@ -142,9 +147,9 @@ def train(
                     told = None if teacher is None or moved is None else told_by(teacher, moved.detach())
                     loss = loss_of(recipe, network, Lesson(clean, moved, truth, told), share=share)
                 else:
-                    wanted = recipe.margin.radii(len(chosen), draws=run.draws)[mine].to(device)
+                    wanted = recipe.margin.radii(len(chosen), draws=run.draws) * reach[chosen]
                     won = network(clean, truth)
-                    surprise = margin_loss(won, radii=wanted, temperature=recipe.margin.temperature)
+                    surprise = margin_loss(won, radii=wanted[mine].to(device), temperature=recipe.margin.temperature)
                     loss = forgiven(surprise, exponent=recipe.exponent(share))
                 loss = loss * (ranks.size / len(chosen))
                 run.optimiser.zero_grad(set_to_none=True)

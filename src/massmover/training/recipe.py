@@ -135,11 +135,13 @@ class Recipe:
     costs `(1 - p ** q) / q` in place of `-log p`: a hopeless image then costs no more than 1 / q and pulls no longer at
     images that can be held. The exponent grows linearly to q over the first `FORGIVING_BY` of the run. `taught` is the
     share of the loss on moved images that asks for a teacher's answer to the same moved image in place of the label:
-    the divergence from the one to the other. A teacher knows which images are hopeless, and by how much. `averaging`
-    is the decay of an exponential average of the weights; the average is what is returned, and 0 turns it off. `shift`
-    is the largest move of a training image, in pixels, in each direction; with `mirror` half of them are seen in a
-    mirror. `memory` is the decay of AdamW's mean of squared gradients. The last images of the training set, a share
-    of `held_out`, are not trained on: the epoch that does best on them is kept. Without any, the last epoch is.
+    the divergence from the one to the other. A teacher knows which images are hopeless, and by how much. `farther`
+    multiplies the radii, of an adversary or of a margin, of images whose mass tells their class (`mass_tells`): no
+    adversary changes a mass, so those can be held at any radius. `averaging` is the decay of an exponential average of
+    the weights; the average is what is returned, and 0 turns it off. `shift` is the largest move of a training image,
+    in pixels, in each direction; with `mirror` half of them are seen in a mirror. `memory` is the decay of AdamW's mean
+    of squared gradients. The last images of the training set, a share of `held_out`, are not trained on: the epoch that
+    does best on them is kept. Without any, the last epoch is.
     """
 
     epochs: int = 20
@@ -159,6 +161,7 @@ class Recipe:
     trades: float = 0.0
     forgiving: float = 0.0
     taught: float = 0.0
+    farther: float = 1.0
     margin: Margin | None = None
 
     def __post_init__(self) -> None:
@@ -205,6 +208,13 @@ class Recipe:
                 f"taught is {self.taught}, about moved images in a loss without trades: use 0, or an adversary and "
                 "trades=0."
             )
+        if not (math.isfinite(self.farther) and self.farther >= 1):
+            raise MassmoverError(f"farther multiplies radii and is 1 or more; got {self.farther}.")
+        if self.farther > 1 and (self.margin is None and (self.adversary is None or self.adversary.projected)):
+            raise MassmoverError(
+                f"farther is {self.farther}, about images with radii of their own: use 1, or ascent, frank-wolfe or a "
+                "margin."
+            )
 
     def exponent(self, share: float) -> float:
         """The exponent of the loss on moved images after a share of the run; 0 stands for cross-entropy."""
@@ -244,6 +254,17 @@ RECIPES = {
         adversary=Adversary(steps=1, remember=True),
         clean_share=0.5,
     ),
+    "taught": Recipe(
+        epochs=36,
+        weight_decay=0.0,
+        shift=0,
+        averaging=0.999,
+        held_out=0.02,
+        adversary=Adversary(steps=2, radius=0.9, remember=True),
+        clean_share=0.4,
+        taught=0.9,
+        farther=1.5,
+    ),
     "robust-colour": Recipe(
         epochs=10,
         weight_decay=0.0,
@@ -272,10 +293,11 @@ RECIPES = {
         margin=Margin(radius=0.005, temperature=0.02, softest=0.1, hardest=0.005, groups=4, members=4),
     ),
 }
-LEAN = 1.5  # by which the scores of potentials, in pixels, count in a blend beside those of its free network
-# A blend: trained apart, for networks that learn together lean on each other, and added up afterwards.
-BLENDED = {
-    "near": replace(CERTIFIED, margin=Margin(groups=4, members=4)),
-    "far": replace(CERTIFIED, margin=replace(FAR, groups=4, members=4)),
-    "free": replace(RECIPES["robust"], epochs=12, adversary=Adversary(steps=2, radius=400 / 784, remember=True)),
+# Who teaches the recipe taught: trained apart, for networks that learn together lean on each other.
+TEACHERS = {
+    "near": replace(CERTIFIED, farther=5.0),
+    "far": replace(CERTIFIED, farther=2.0, margin=FAR),
+    "free": replace(
+        RECIPES["robust"], epochs=16, adversary=Adversary(steps=2, remember=True), clean_share=0.3, farther=1.5
+    ),
 }
