@@ -221,6 +221,15 @@ class Recipe:
         return self.forgiving * min(1.0, share / FORGIVING_BY)
 
 
+ROBUST = Recipe(
+    epochs=30,
+    weight_decay=0.0,
+    shift=0,
+    averaging=0.999,
+    held_out=0.02,
+    adversary=Adversary(steps=1, remember=True),
+    clean_share=0.5,
+)
 CERTIFIED = Recipe(
     epochs=14,
     batch_size=256,
@@ -245,21 +254,10 @@ RECIPES = {
         held_out=0.02,
         adversary=Adversary(attack="sinkhorn", steps=50, radius=10.0, growth=0.0, ramp=True),
     ),
-    "robust": Recipe(
-        epochs=30,
-        weight_decay=0.0,
-        shift=0,
-        averaging=0.999,
-        held_out=0.02,
-        adversary=Adversary(steps=1, remember=True),
-        clean_share=0.5,
-    ),
-    "taught": Recipe(
+    "robust": ROBUST,
+    "taught": replace(
+        ROBUST,
         epochs=36,
-        weight_decay=0.0,
-        shift=0,
-        averaging=0.999,
-        held_out=0.02,
         adversary=Adversary(steps=2, radius=0.9, remember=True),
         clean_share=0.4,
         taught=0.9,
@@ -297,7 +295,5 @@ RECIPES = {
 TEACHERS = {
     "near": replace(CERTIFIED, farther=5.0),
     "far": replace(CERTIFIED, farther=2.0, margin=FAR),
-    "free": replace(
-        RECIPES["robust"], epochs=16, adversary=Adversary(steps=2, remember=True), clean_share=0.3, farther=1.5
-    ),
+    "free": replace(ROBUST, epochs=16, adversary=Adversary(steps=2, remember=True), clean_share=0.3, farther=1.5),
 }
