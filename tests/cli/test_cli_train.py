@@ -112,8 +112,10 @@ def test_the_recipe_taught_trains_teachers_and_then_their_pupil(workshop: Path) 
     done = massmover("train", "--out", "school", *words, cwd=workshop)
     assert done.returncode == 0, done.stderr
     folder, said = workshop / "school", " ".join(done.stdout.split())
-    places = [said.index(f"{name}.safetensors: ") for name in ("near/potentials", "far/potentials", "free/mlp")]
-    assert [*places, said.index("school/mlp.safetensors: ")] == sorted([*places, said.index("school/mlp.safetensors")])
+    order = ("near/potentials", "far/potentials", "free/mlp", "school/mlp")
+    places = [said.index(f"{name}.safetensors: ") for name in order]
+    assert places == sorted(places)
+    assert all(f"network {number} of 4: " in done.stderr for number in range(1, 5)) and ": the pupil" in done.stderr
     settings = [torch.load(folder / part / "checkpoint.pt")["recipe"] for part in ("near", "far", "free", "")]
     assert [each["taught"] for each in settings] == [0, 0, 0, RECIPES["taught"].taught]
     assert settings[2]["adversary"] == dataclasses.asdict(TEACHERS["free"])["adversary"]  # options are the pupil's

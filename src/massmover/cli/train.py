@@ -119,7 +119,9 @@ def train_command(
 
     with joined() as ranks:
         ranks.once(lambda: prepare(out, parts, resume=resume))
-        for part, settings in parts.items():
+        for number, (part, settings) in enumerate(parts.items(), start=1):
+            if ranks.first and len(parts) > 1:
+                errors.print(f"network {number} of {len(parts)}: {part or 'the pupil'}")
             folder = out / part
             build = architecture(model, settings, training, teaches=len(parts) > 1)
             teacher = Teachers(finished.values()).to(place) if settings.taught else None
